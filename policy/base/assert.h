@@ -7,9 +7,9 @@
 
 #define ps_assert(_x) assert(_x)
 #ifdef PS_EXPENSIVE_CHECKS
-#define ps_assert_slow(_x) assert(_x)
+#    define ps_assert_slow(_x) assert(_x)
 #else
-#define ps_assert_slow(_x) ((void)0)
+#    define ps_assert_slow(_x) ((void)0)
 #endif
 
 #endif

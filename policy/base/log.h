@@ -10,6 +10,7 @@
 #define PS_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARN, PS_LOG_INFO, PS_LOG_DEBUG, PS_LOG_TRACE };
 
@@ -22,10 +23,12 @@ struct ps_log_site {
 /* Sets level and target; path may be NULL (stderr) and may hold %h %p %r. Called once, from the constructor. */
 void ps_log_init(enum ps_log_level level, const char *path);
 bool ps_log_enabled(enum ps_log_level level);
-void ps_log_at(struct ps_log_site *site, enum ps_log_level level, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+void ps_log_at(struct ps_log_site *site, enum ps_log_level level, const char *file, int line,
+               const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Tells how many lines were suppressed, if any. */
 void ps_log_fini(void);
+/* %h, %p and %r of a file name become host, process and rank ('-' if not known). */
+void ps_log_expand_path(const char *pattern, char *buf, size_t size);
 
 #define PS_LOG_(_level, _once, ...)                                                                \
     do {                                                                                           \
@@ -35,13 +38,13 @@ void ps_log_fini(void);
         }                                                                                          \
     } while (0)
 
-#define ps_error(...) PS_LOG_(PS_LOG_ERROR, false, __VA_ARGS__)
-#define ps_warn(...) PS_LOG_(PS_LOG_WARN, false, __VA_ARGS__)
-#define ps_info(...) PS_LOG_(PS_LOG_INFO, false, __VA_ARGS__)
-#define ps_debug(...) PS_LOG_(PS_LOG_DEBUG, false, __VA_ARGS__)
-#define ps_trace(...) PS_LOG_(PS_LOG_TRACE, false, __VA_ARGS__)
-#define ps_warn_once(...) PS_LOG_(PS_LOG_WARN, true, __VA_ARGS__)
+#define ps_error(...)      PS_LOG_(PS_LOG_ERROR, false, __VA_ARGS__)
+#define ps_warn(...)       PS_LOG_(PS_LOG_WARN, false, __VA_ARGS__)
+#define ps_info(...)       PS_LOG_(PS_LOG_INFO, false, __VA_ARGS__)
+#define ps_debug(...)      PS_LOG_(PS_LOG_DEBUG, false, __VA_ARGS__)
+#define ps_trace(...)      PS_LOG_(PS_LOG_TRACE, false, __VA_ARGS__)
+#define ps_warn_once(...)  PS_LOG_(PS_LOG_WARN, true, __VA_ARGS__)
 #define ps_error_once(...) PS_LOG_(PS_LOG_ERROR, true, __VA_ARGS__)
-#define ps_info_once(...) PS_LOG_(PS_LOG_INFO, true, __VA_ARGS__)
+#define ps_info_once(...)  PS_LOG_(PS_LOG_INFO, true, __VA_ARGS__)
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every setting of pagedstash: one table, in options.c, from which parsing, `pagedstash config`, the
- * documentation and the check for unknown names are derived. The default stands there and nowhere else.
- * Options are read once (in the constructor, with secure_getenv semantics), copied, and never read again.
+ * Every setting of pagedstash: one table, in options.c, from which parsing, `pagedstash config`, the flags of
+ * `pagedstash run`, the documentation and the check for unknown names are derived. The default stands there and
+ * nowhere else. Options are read once (in the constructor, with secure_getenv semantics), copied, and never read again.
  */
 #ifndef PS_BASE_OPTIONS_H
 #define PS_BASE_OPTIONS_H
@@ -10,26 +10,74 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "policy/base/log.h"
 
 #define PS_OPT_TEXT_MAX 1024
-#define PS_AUTO UINT64_MAX /* the value of a size option left on "auto" */
+#define PS_AUTO         UINT64_MAX /* the value of a size option left on "auto" */
 
 struct ps_options {
-    bool disable;                    /* PAGEDSTASH_DISABLE */
-    char regions[PS_OPT_TEXT_MAX];   /* PAGEDSTASH_REGIONS: comma-separated fnmatch patterns */
-    uint64_t min_bytes;              /* PAGEDSTASH_MIN_BYTES: smallest allocation taken over */
-    uint64_t page_bytes;             /* PAGEDSTASH_PAGE_BYTES: power of two >= 512, or PS_AUTO (256 KiB) */
-    uint64_t window_bytes;           /* PAGEDSTASH_WINDOW_BYTES: reserved addresses, or PS_AUTO */
-    bool keep_allocator;             /* PAGEDSTASH_KEEP_ALLOCATOR: leave PyTorch's allocator setting alone */
-    enum ps_log_level log_level;     /* PAGEDSTASH_LOG_LEVEL */
-    char log_file[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_LOG_FILE: empty = stderr; %h %p %r */
-    char metrics[PS_OPT_TEXT_MAX];   /* PAGEDSTASH_METRICS: directory for JSON lines, empty = none */
-    bool strict;                     /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
-    int64_t rank;                    /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
+    bool disable;                   /* PAGEDSTASH_DISABLE */
+    char regions[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_REGIONS: comma-separated fnmatch patterns */
+    uint64_t min_bytes;             /* PAGEDSTASH_MIN_BYTES: smallest allocation taken over */
+    uint64_t page_bytes;            /* PAGEDSTASH_PAGE_BYTES: power of two >= 512, or PS_AUTO */
+    uint64_t window_bytes;          /* PAGEDSTASH_WINDOW_BYTES: reserved addresses, or PS_AUTO */
+    bool keep_allocator;            /* PAGEDSTASH_KEEP_ALLOCATOR: leave PyTorch's setting alone */
+    enum ps_log_level log_level;    /* PAGEDSTASH_LOG_LEVEL */
+    char log_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_LOG_FILE: empty = stderr; %h %p %r */
+    char metrics[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_METRICS: directory for JSON lines, empty = none */
+    bool strict;                    /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
+    int64_t rank;                   /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
     char config_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_CONFIG_FILE */
 };
+
+struct ps_option;
+
+/* How the values of one kind are written. parse sets the field only when it returns true. */
+struct ps_option_type {
+    const char *syntax; /* as in "want <y|n>", without the brackets and the range */
+    bool automatic;     /* "auto" is a value */
+    bool (*parse)(const struct ps_option *opt, const char *text, void *field);
+    void (*print)(const struct ps_option *opt, const void *field, char *buf, size_t size);
+};
+
+struct ps_option {
+    const char *name;         /* with the prefix PAGEDSTASH_ */
+    const char *text;         /* the default, as a user would write it */
+    const char *doc;          /* one sentence */
+    const char *const *names; /* of an enum's values, NULL-terminated; else NULL */
+    size_t offset;            /* in struct ps_options */
+    const struct ps_option_type *type;
+    uint64_t min, max; /* of a number; both 0: no range */
+};
+
+extern const struct ps_option ps_option_table[];
+extern const size_t ps_n_options;
+
+/* Sets every field to its default. No allocation; may be called in a constructor. */
+void ps_options_init(struct ps_options *o);
+/*
+ * Defaults, then /etc/pagedstash.conf, ~/.config/pagedstash.conf, $PAGEDSTASH_CONFIG_FILE, then the environment; later
+ * ones win. A bad value leaves what was there before. *n_bad_p (may be NULL) counts bad values and unknown names.
+ * The warnings are kept; with quiet false they are also written at once. No allocation, no stream; errno is kept.
+ * Not thread-safe: called from the constructor, or by a tool.
+ */
+void ps_options_load(struct ps_options *o, bool quiet, unsigned *n_bad_p);
+/* Writes the warnings that ps_options_load kept, once. The shim calls it in rank 0 when the rank is known. */
+void ps_options_complain(void);
+/* The kept warnings one by one; NULL past the last. */
+const char *ps_options_complaint(unsigned i);
+
+/* NULL when there is no such option. The name has the prefix. */
+const struct ps_option *ps_option_find(const char *name);
+/* The option with the nearest name, at most three edits away, or NULL. */
+const struct ps_option *ps_option_nearest(const char *name);
+/* False, and nothing changed, when the text is malformed or out of range. */
+bool ps_option_set(struct ps_options *o, const struct ps_option *opt, const char *text);
+/* The value as text that ps_option_set takes. */
+void ps_option_print(const struct ps_options *o, const struct ps_option *opt, char *buf,
+                     size_t size);
+/* What a value looks like, for messages and help: "y|n", "power of two from 512 to 256M|auto". */
+void ps_option_syntax(const struct ps_option *opt, char *buf, size_t size);
 
 #endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Page accounting; see budget.h. Called with the engine's lock held. */
+#include "policy/budget.h"
+
+#include "policy/base/assert.h"
+
+static uint64_t taken(const struct ps_budget *b)
+{
+    return b->held + b->in_flight + b->returning;
+}
+
+uint64_t ps_budget_available(const struct ps_budget *b)
+{
+    ps_assert(ps_budget_check(b));
+    return b->capacity - taken(b);
+}
+
+bool ps_budget_reserve(struct ps_budget *b, uint64_t worst)
+{
+    if (worst > ps_budget_available(b)) {
+        return false;
+    }
+    b->in_flight += worst;
+    return true;
+}
+
+void ps_budget_settle(struct ps_budget *b, uint64_t worst, uint64_t stored)
+{
+    ps_assert(b->in_flight >= worst && stored <= worst);
+    b->in_flight -= worst;
+    b->held += stored;
+}
+
+void ps_budget_cancel(struct ps_budget *b, uint64_t worst)
+{
+    ps_assert(b->in_flight >= worst);
+    b->in_flight -= worst;
+}
+
+void ps_budget_drop(struct ps_budget *b, uint64_t stored)
+{
+    ps_assert(b->held >= stored);
+    b->held -= stored;
+    b->returning += stored;
+}
+
+void ps_budget_dropped(struct ps_budget *b, uint64_t stored)
+{
+    ps_assert(b->returning >= stored);
+    b->returning -= stored;
+}
+
+void ps_budget_grow(struct ps_budget *b, uint64_t pages)
+{
+    b->capacity += pages;
+}
+
+bool ps_budget_idle(const struct ps_budget *b)
+{
+    return taken(b) == 0;
+}
+
+bool ps_budget_check(const struct ps_budget *b)
+{
+    return taken(b) <= b->capacity;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sites; see sites.h. Called with the engine's lock held. */
+#include "policy/sites.h"
+
+#include <stdlib.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+struct ps_site_entry {
+    uint64_t key;
+    struct ps_site site;
+    UT_hash_handle hh;
+};
+
+struct ps_site *ps_sites_get(struct ps_sites *s, uint32_t name, uint32_t ordinal)
+{
+    const uint64_t key = (uint64_t)name << 32 | ordinal;
+    struct ps_site_entry *e;
+    HASH_FIND(hh, s->table, &key, sizeof(key), e);
+    if (e != NULL) {
+        return &e->site;
+    }
+    e = calloc(1, sizeof(*e));
+    if (e == NULL) {
+        return NULL;
+    }
+    e->key = key;
+    e->site.name = name;
+    e->site.ordinal = ordinal;
+    HASH_ADD(hh, s->table, key, sizeof(key), e);
+    if (e->hh.tbl == NULL) {
+        free(e);
+        return NULL;
+    }
+    return &e->site;
+}
+
+void ps_sites_fini(struct ps_sites *s)
+{
+    struct ps_site_entry *e;
+    struct ps_site_entry *next;
+    HASH_ITER (hh, s->table, e, next) {
+        HASH_DEL(s->table, e);
+        free(e);
+    }
+}
+
+bool ps_site_eligible(const struct ps_site *site)
+{
+    const bool foreign = site->n_foreign >= 4 && site->n_foreign >= site->n_made / 4;
+    return !foreign && (site->proven || !site->unseen);
+}
