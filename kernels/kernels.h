@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads the embedded stash kernels into the current context and launches them through a driver
+ * table. No state of its own beyond struct ps_kernels; callers serialise load and unload, launches
+ * may come from any thread with the context current. All launches are asynchronous on the given
+ * stream; the kernels read the batch by value, so it may be reused at once. A batch without items
+ * launches nothing.
+ */
+#ifndef PS_KERNELS_KERNELS_H
+#define PS_KERNELS_KERNELS_H
+
+#include "kernels/driver.h"
+#include "kernels/layout.h"
+
+struct ps_kernels {
+    CUmodule module;
+    CUfunction stash, restore, drop, grow;
+    unsigned n_blocks; /* grid of stash and restore: a few blocks a multiprocessor */
+};
+
+/*
+ * Loads the module (fatbin of sm_80, sm_90, sm_100 and PTX), looks the functions up and has them
+ * loaded now. May allocate and wait: not for a capture, nor under a lock. On failure nothing stays
+ * loaded and *k is as it was.
+ */
+CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k);
+void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k);
+
+/*
+ * Scans each page; stores non-uniform ones into pages taken from the free list; fills the tables;
+ * writes each item's ledger word once all of the batch is stored.
+ */
+CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                          const struct ps_batch *b);
+/* Writes every page back to `data`. Does not give pages back. */
+CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
+                            CUstream stream, const struct ps_batch *b);
+/*
+ * Gives the pages of the tables back to the free list; the tables are left as they are. Must be
+ * ordered after every stash and restore of these items and all earlier drop and grow.
+ */
+CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                         const struct ps_batch *b);
+/* Appends page numbers [first, first + count) to the free list. Ordered like drop. */
+CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                         uint64_t free_list, uint32_t first, uint32_t count);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Data shared by the stash kernels, the shim and the unit tests: plain C, no CUDA header.
+ *
+ * Pages: one pool of equal pages (a power of two from 512 B). The page grid of a tensor starts at
+ * its base; the last page may be short. A page whose 16-byte words are all equal is "uniform": its
+ * word goes into the page table and no pool page is taken.
+ *
+ * Free list: a ring of page numbers with monotonic 64-bit counters, in device memory, moved by
+ * kernels only:
+ *   - head: pages taken so far, moved by stash kernels (atomic add). All stash launches of a pool
+ *     run on one stream. A stash takes only pages the host knows to be free (pushes whose kernel
+ *     the host has seen complete, or that precede it on its stream), so it never looks at tail.
+ *   - tail: pages given so far, moved by drop and grow kernels, which are totally ordered by
+ *     events: slots are written and fenced, then tail is published by the last thread.
+ *   - tail - head = pages free; equals the capacity when nothing is out.
+ * The ring has n_slots = a power of two >= the largest capacity the pool can ever have.
+ */
+#ifndef PS_KERNELS_LAYOUT_H
+#define PS_KERNELS_LAYOUT_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_BATCH_MAX      48 /* tensors in one launch: the batch is a by-value parameter */
+#define PS_PAGE_UNIFORM   UINT32_MAX
+#define PS_PAGE_BYTES_MIN 512
+#define PS_PAGES_MAX      0xffffff /* of one tensor: a ledger counts in 24 bits */
+
+struct ps_page_entry {
+    uint32_t page; /* page number in the pool, or PS_PAGE_UNIFORM */
+    uint32_t pad[3];
+    uint64_t word[2]; /* the 16 bytes a uniform page is made of */
+};
+
+struct ps_free_list {
+    uint64_t head; /* pages taken so far */
+    uint64_t tail; /* pages given so far */
+    uint64_t n_slots;
+    uint64_t done;   /* blocks of the running stash launch that have finished; 0 between launches */
+    uint32_t *slots; /* uint32_t[n_slots] in device memory */
+};
+
+/* What one stash of one tensor stored: one aligned 64-bit word, so that it is read whole. */
+#define PS_LEDGER(_seq, _stored, _uniform)                                                         \
+    ((uint64_t)(_seq) << 48 | (uint64_t)(_stored) << 24 | (uint64_t)(_uniform))
+#define PS_LEDGER_SEQ(_w)     ((uint16_t)((_w) >> 48))
+#define PS_LEDGER_STORED(_w)  ((uint32_t)((_w) >> 24 & 0xffffff))
+#define PS_LEDGER_UNIFORM(_w) ((uint32_t)((_w)&0xffffff))
+
+/*
+ * One tensor of a batch. Addresses are device addresses. counts, ledger and seq are for stash only.
+ * No two items of a batch share any memory that it writes.
+ */
+struct ps_batch_item {
+    uint64_t data;   /* base of the tensor; 16-byte aligned */
+    uint64_t bytes;  /* rounded up to 16 */
+    uint64_t table;  /* struct ps_page_entry[ceil(bytes / page_bytes)] */
+    uint64_t counts; /* uint64_t[2] in device memory: stored, uniform; 0 before and after a stash */
+    uint64_t ledger; /* uint64_t in pinned host memory, written when the stash is done */
+    uint16_t seq;    /* tells this stash's ledger word from an earlier one's */
+    uint16_t pad[3];
+};
+
+struct ps_batch {
+    uint64_t pool;      /* base address of the pages */
+    uint64_t free_list; /* struct ps_free_list */
+    uint32_t page_bytes;
+    uint32_t n_items;
+    struct ps_batch_item items[PS_BATCH_MAX];
+};
+
+static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
+                                           const struct ps_batch_item *item)
+{
+    return (item->bytes + b->page_bytes - 1) / b->page_bytes;
+}
+
+/* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
+static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
+static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
+static_assert(sizeof(struct ps_free_list) == 40, "five words");
+static_assert(sizeof(struct ps_batch_item) == 48, "no padding");
+static_assert(offsetof(struct ps_batch, items) == 24, "no padding");
+static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
+
+#endif

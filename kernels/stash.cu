@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels that move tensors out to pages and back, and the page numbers of the free list with
+ * them (layout.h says what lies where, and how launches must be ordered against each other). One
+ * source for nvcc and, through dual.h, for the host compiler: right for any grid and block size.
+ *
+ * Blocks of one stash share only head, done and the counts, by atomic operations. Each page belongs
+ * to one block: it scans in chunks and stops at the first that shows a difference, so that a page
+ * of data costs one chunk more than its copy; only uniform pages are read to the end.
+ */
+#include "kernels/dual.h"
+#include "kernels/layout.h"
+
+#define FIRST_LOADS 4 /* loads a thread has in flight: in the first chunk of a scan */
+#define LOADS       8 /* in later chunks and in copies */
+
+/* Where a block or thread is among all pages of a batch, which are numbered through. */
+struct cursor {
+    uint32_t shift; /* log2 of the page's bytes */
+    uint32_t item;
+    uint64_t first; /* number of the item's first page */
+};
+
+struct place {
+    struct ps_vec *data;
+    uint64_t n; /* vectors, at least 1 */
+    struct ps_page_entry *entry;
+};
+
+PS_DEVICE struct cursor cursor_start(const struct ps_batch *b)
+{
+    const struct cursor c = {ps_log2(b->page_bytes), 0, 0};
+    return c;
+}
+
+/* Moves on to the item that holds page i; false beyond the last. i never goes down. */
+PS_DEVICE bool cursor_seek(const struct ps_batch *b, struct cursor *c, uint64_t i)
+{
+    while (c->item < b->n_items) {
+        const uint64_t n = (b->items[c->item].bytes + b->page_bytes - 1) >> c->shift;
+        if (i - c->first < n) {
+            return true;
+        }
+        c->first += n;
+        c->item++;
+    }
+    return false;
+}
+
+PS_DEVICE struct ps_page_entry *cursor_entry(const struct ps_batch *b, const struct cursor *c,
+                                             uint64_t i)
+{
+    return (struct ps_page_entry *)(uintptr_t)b->items[c->item].table + (i - c->first);
+}
+
+PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct cursor *c, uint64_t i)
+{
+    const struct ps_batch_item *item = &b->items[c->item];
+    const uint64_t offset = (i - c->first) << c->shift;
+    const uint64_t left = item->bytes - offset;
+    const struct place p = {
+        (struct ps_vec *)(uintptr_t)(item->data + offset),
+        (left < b->page_bytes ? left : b->page_bytes) / sizeof(struct ps_vec),
+        cursor_entry(b, c, i),
+    };
+    return p;
+}
+
+PS_DEVICE struct ps_vec *pool_page(const struct ps_batch *b, const struct cursor *c, uint32_t page)
+{
+    return (struct ps_vec *)(uintptr_t)(b->pool + ((uint64_t)page << c->shift));
+}
+
+/* Not zero if any of this thread's vectors of the chunk at `base` is not `word`. */
+PS_DEVICE uint64_t chunk_differs(const struct ps_vec *data, uint64_t n, uint64_t base, int loads,
+                                 struct ps_vec word)
+{
+    uint64_t differs = 0;
+    PS_UNROLL
+    for (int k = 0; k < loads; k++) {
+        const uint64_t at = base + (uint64_t)k * PS_N_THREADS + PS_THREAD;
+        /* Beyond the end the last one is looked at again: no branch between the loads. */
+        const struct ps_vec v = ps_load(&data[at < n ? at : n - 1]);
+        differs |= (v.x ^ word.x) | (v.y ^ word.y);
+    }
+    return differs;
+}
+
+/* The whole block; at least one barrier. */
+PS_DEVICE bool page_is_uniform(const struct ps_vec *data, uint64_t n, struct ps_vec word)
+{
+    if (PS_BLOCK_ANY(chunk_differs(data, n, 0, FIRST_LOADS, word) != 0)) {
+        return false;
+    }
+    for (uint64_t at = (uint64_t)FIRST_LOADS * PS_N_THREADS; at < n;
+         at += (uint64_t)LOADS * PS_N_THREADS) {
+        if (PS_BLOCK_ANY(chunk_differs(data, n, at, LOADS, word) != 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Writes past the caches' favour when the page is not read again soon. */
+PS_DEVICE void copy_page(struct ps_vec *to, const struct ps_vec *from, uint64_t n, bool to_pool)
+{
+    const uint64_t step = PS_N_THREADS;
+    uint64_t at = PS_THREAD;
+    for (; at + (LOADS - 1) * step < n; at += LOADS * step) {
+        struct ps_vec v[LOADS];
+        PS_UNROLL
+        for (int k = 0; k < LOADS; k++) {
+            v[k] = ps_load_stream(&from[at + (uint64_t)k * step]);
+        }
+        PS_UNROLL
+        for (int k = 0; k < LOADS; k++) {
+            struct ps_vec *const p = &to[at + (uint64_t)k * step];
+            if (to_pool) {
+                ps_store_stream(p, v[k]);
+            } else {
+                ps_store(p, v[k]);
+            }
+        }
+    }
+    for (; at < n; at += step) {
+        ps_store(&to[at], ps_load_stream(&from[at]));
+    }
+}
+
+PS_DEVICE void fill_page(struct ps_vec *to, uint64_t n, struct ps_vec word)
+{
+    for (uint64_t at = PS_THREAD; at < n; at += PS_N_THREADS) {
+        ps_store(&to[at], word);
+    }
+}
+
+/*
+ * One thread. The slot was written by a launch whose end the host saw before it launched this one,
+ * or that this one follows in its stream; a drop that runs at the same time writes other slots.
+ */
+PS_DEVICE uint32_t take_page(struct ps_free_list *list)
+{
+    const uint64_t at = ps_atomic_add(&list->head, 1);
+    return ps_load_u32(&list->slots[at & (list->n_slots - 1)]);
+}
+
+/* All threads of the last block: every other block's counts are complete and visible. */
+PS_DEVICE void publish_ledgers(const struct ps_batch *b)
+{
+    for (uint32_t i = PS_THREAD; i < b->n_items; i += PS_N_THREADS) {
+        const struct ps_batch_item *item = &b->items[i];
+        uint64_t *counts = (uint64_t *)(uintptr_t)item->counts;
+        const uint64_t stored = ps_load_u64(&counts[0]);
+        const uint64_t uniform = ps_load_u64(&counts[1]);
+        counts[0] = 0;
+        counts[1] = 0;
+        ps_publish_u64((uint64_t *)(uintptr_t)item->ledger, PS_LEDGER(item->seq, stored, uniform));
+    }
+}
+
+/* Scans, stores what is not uniform, fills the tables; the last block to end writes the ledgers. */
+PS_KERNEL1(ps_stash, struct ps_batch, batch)
+{
+    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)batch.free_list;
+    PS_SHARED uint32_t page;
+    PS_SHARED bool last;
+    struct cursor c = cursor_start(&batch);
+
+    for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
+        const struct place p = cursor_place(&batch, &c, i);
+        uint64_t *const counts = (uint64_t *)(uintptr_t)batch.items[c.item].counts;
+        const struct ps_vec word = ps_load(p.data);
+        PS_YIELD();
+        if (page_is_uniform(p.data, p.n, word)) {
+            if (PS_THREAD == 0) {
+                p.entry->page = PS_PAGE_UNIFORM;
+                p.entry->word[0] = word.x;
+                p.entry->word[1] = word.y;
+                ps_atomic_add(&counts[1], 1);
+            }
+            continue;
+        }
+        /* The scan's barrier lies between the last page's readers of `page` and this writer. */
+        if (PS_THREAD == 0) {
+            page = take_page(list);
+            p.entry->page = page;
+            ps_atomic_add(&counts[0], 1);
+        }
+        PS_SYNC();
+        PS_YIELD();
+        copy_page(pool_page(&batch, &c, page), p.data, p.n, true);
+    }
+
+    PS_YIELD();
+    if (PS_THREAD == 0) {
+        PS_FENCE();
+        last = ps_atomic_add(&list->done, 1) + 1 == PS_N_BLOCKS;
+    }
+    PS_SYNC();
+    if (last) {
+        PS_FENCE();
+        if (PS_THREAD == 0) {
+            list->done = 0;
+        }
+        publish_ledgers(&batch);
+    }
+}
+
+/* Writes every page of the batch back. The free list is not touched. */
+PS_KERNEL1(ps_restore, struct ps_batch, batch)
+{
+    struct cursor c = cursor_start(&batch);
+    for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
+        const struct place p = cursor_place(&batch, &c, i);
+        const uint32_t page = p.entry->page;
+        PS_YIELD();
+        if (page == PS_PAGE_UNIFORM) {
+            const struct ps_vec word = {p.entry->word[0], p.entry->word[1]};
+            fill_page(p.data, p.n, word);
+        } else {
+            copy_page(p.data, pool_page(&batch, &c, page), p.n, false);
+        }
+    }
+}
+
+/* One block. All threads: what they wrote to the slots becomes free at once. */
+PS_DEVICE void publish_tail(struct ps_free_list *list, uint64_t tail)
+{
+    PS_FENCE();
+    PS_SYNC();
+    if (PS_THREAD == 0) {
+        ps_publish_u64(&list->tail, tail);
+    }
+}
+
+/* One block. Gives back the pages that the tables of the batch name. */
+PS_KERNEL1(ps_drop, struct ps_batch, batch)
+{
+    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)batch.free_list;
+    const uint64_t tail = ps_load_u64(&list->tail);
+    PS_SHARED uint64_t n_given;
+    struct cursor c = cursor_start(&batch);
+
+    if (PS_THREAD == 0) {
+        n_given = 0;
+    }
+    PS_SYNC();
+    for (uint64_t i = PS_THREAD; cursor_seek(&batch, &c, i); i += PS_N_THREADS) {
+        const uint32_t page = cursor_entry(&batch, &c, i)->page;
+        if (page != PS_PAGE_UNIFORM) {
+            const uint64_t at = tail + ps_atomic_add(&n_given, 1);
+            list->slots[at & (list->n_slots - 1)] = page;
+        }
+    }
+    PS_SYNC();
+    publish_tail(list, tail + n_given);
+}
+
+/* One block. Pages [first, first + count) are new and free. */
+PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
+{
+    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)free_list;
+    const uint64_t tail = ps_load_u64(&list->tail);
+    for (uint32_t i = PS_THREAD; i < count; i += PS_N_THREADS) {
+        list->slots[(tail + i) & (list->n_slots - 1)] = first + i;
+    }
+    publish_tail(list, tail + count);
+}
