@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights, passes over all layers, loss and SGD. Called by one thread at a time; enqueues and does
+ * not wait.
+ */
+#include "tools/demo/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define INPUT_SCALE 1.7f /* of the random input: about unit variance */
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
+    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
+    return x ^ (x >> 33);
+}
+
+/* The generator of row counts: the sum of twelve uniform numbers is close to a normal one. */
+static double draw_normal(struct demo_model *m)
+{
+    double sum = -6.0;
+    for (int i = 0; i < 12; i++) {
+        m->random += 0x9e3779b97f4a7c15u;
+        sum += (double)(mix(m->random) >> 11) / 9007199254740992.0;
+    }
+    return sum;
+}
+
+int64_t demo_model_rows(const struct demo_model *m, int64_t n)
+{
+    return m->o->capacity == 0 ? n : (int64_t)((double)m->balanced * m->o->capacity);
+}
+
+/* Rows that a layer receives this time. */
+static int64_t draw_rows(struct demo_model *m)
+{
+    const double wanted = (double)m->balanced * (1.0 + m->o->skew * draw_normal(m));
+    const double most = (double)demo_model_rows(m, 2 * m->balanced);
+    const double least = (double)m->o->experts < most ? (double)m->o->experts : most;
+    return (int64_t)fmax(least, fmin(most, wanted));
+}
+
+int64_t demo_model_weight_size(const struct demo_model *m, enum demo_weight w)
+{
+    const struct demo_options *o = m->o;
+    switch (w) {
+    case DEMO_W_DENSE:
+        return o->hidden * o->hidden;
+    case DEMO_W_ROUTER:
+        return o->hidden * o->experts;
+    case DEMO_W_UP:
+        return o->experts * o->hidden * m->up_width;
+    case DEMO_W_DOWN:
+        return o->experts * o->ffn * o->hidden;
+    case DEMO_N_WEIGHTS:
+        break;
+    }
+    return 0;
+}
+
+uint64_t demo_model_row_bytes(const struct demo_model *m)
+{
+    const int64_t inside = m->o->relu ? m->o->ffn : m->up_width + 2 * m->o->ffn;
+    return (uint64_t)(2 * m->o->hidden + inside) * sizeof(float);
+}
+
+static void fill_random(const struct demo_model *m, CUstream stream, CUdeviceptr ptr, int64_t n,
+                        uint64_t seed)
+{
+    struct demo_args *args = demo_args();
+    args->operand[0] = ptr;
+    args->dim[0] = n;
+    args->dim[1] = (int64_t)seed;
+    demo_launch(m->dev, stream, DEMO_K_fill_random, n);
+}
+
+static void init_weight(struct demo_model *m, CUstream stream, int64_t layer, enum demo_weight w)
+{
+    struct demo_layer *l = &m->layers[layer];
+    const int64_t n = demo_model_weight_size(m, w);
+    const int64_t fan_in = w == DEMO_W_DOWN ? m->o->ffn : m->o->hidden;
+    l->weight[w] = demo_alloc(m->dev, stream, (uint64_t)n * sizeof(float));
+    l->grad[w] = demo_alloc(m->dev, stream, (uint64_t)n * sizeof(float));
+    demo_args()->scalar[0] = (float)sqrt(1.0 / (double)fan_in);
+    fill_random(m, stream, l->weight[w], n,
+                mix(m->o->seed) + (uint64_t)(layer * DEMO_N_WEIGHTS) + (uint64_t)w);
+}
+
+void demo_model_init(struct demo_model *m, const struct demo_device *dev,
+                     const struct demo_options *o, CUstream stream)
+{
+    *m = (struct demo_model){.dev = dev, .o = o};
+    m->balanced = o->tokens * o->topk;
+    m->up_width = o->relu ? o->ffn : 2 * o->ffn;
+    m->random = mix(o->seed + 1);
+    m->layers = calloc((size_t)o->layers, sizeof(m->layers[0]));
+    if (m->layers == NULL) {
+        fprintf(stderr, "pagedstash-demo: out of host memory\n");
+        exit(EXIT_FAILURE);
+    }
+    for (int64_t i = 0; i < o->layers; i++) {
+        for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
+            init_weight(m, stream, i, (enum demo_weight)w);
+        }
+    }
+    m->loss = demo_alloc(dev, stream, sizeof(float));
+}
+
+void demo_model_fini(struct demo_model *m, CUstream stream)
+{
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
+            demo_free(m->dev, stream, &m->layers[i].weight[w]);
+            demo_free(m->dev, stream, &m->layers[i].grad[w]);
+        }
+    }
+    demo_free(m->dev, stream, &m->loss);
+    free(m->layers);
+}
+
+void demo_model_begin_step(struct demo_model *m, CUstream stream)
+{
+    demo_zero(m->dev, stream, m->loss, sizeof(float));
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
+            demo_zero(m->dev, stream, m->layers[i].grad[w],
+                      (uint64_t)demo_model_weight_size(m, (enum demo_weight)w) * sizeof(float));
+        }
+    }
+}
+
+static void take_loss(struct demo_model *m, CUstream stream, CUdeviceptr *z, uint64_t seed)
+{
+    const int64_t tokens = m->o->tokens, hidden = m->o->hidden;
+    CUdeviceptr partial = demo_alloc(m->dev, stream, (uint64_t)tokens * sizeof(float));
+    m->d_out = demo_alloc(m->dev, stream, (uint64_t)(tokens * hidden) * sizeof(float));
+    struct demo_args *args = demo_args();
+    args->operand[0] = *z;
+    args->operand[1] = m->d_out;
+    args->operand[2] = partial;
+    args->dim[0] = tokens;
+    args->dim[1] = hidden;
+    args->dim[2] = (int64_t)seed;
+    args->scalar[0] = INPUT_SCALE;
+    args->scalar[1] = (float)(1.0 / (double)(tokens * hidden * m->o->microbatches));
+    demo_launch(m->dev, stream, DEMO_K_loss, tokens);
+    demo_free(m->dev, stream, z);
+    args->operand[0] = partial;
+    args->operand[1] = m->loss;
+    args->dim[0] = tokens;
+    demo_launch(m->dev, stream, DEMO_K_sum, 1);
+    demo_free(m->dev, stream, &partial);
+}
+
+static void note_padding(struct demo_model *m)
+{
+    int64_t unused_rows = 0;
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        const int64_t n = m->layers[i].saved.n;
+        unused_rows += demo_model_rows(m, n) - n;
+    }
+    const uint64_t bytes = (uint64_t)unused_rows * demo_model_row_bytes(m);
+    m->padding_bytes = bytes > m->padding_bytes ? bytes : m->padding_bytes;
+}
+
+void demo_model_forward(struct demo_model *m, CUstream stream, int64_t step, int64_t microbatch)
+{
+    const int64_t n = m->o->tokens * m->o->hidden;
+    const uint64_t seed = mix(m->o->seed + 2) + (uint64_t)(step * m->o->microbatches + microbatch);
+    CUdeviceptr x = demo_alloc(m->dev, stream, (uint64_t)n * sizeof(float));
+    demo_args()->scalar[0] = INPUT_SCALE;
+    fill_random(m, stream, x, n, seed);
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        x = demo_layer_forward(m, &m->layers[i], stream, &x, draw_rows(m), mix(seed) + (uint64_t)i);
+    }
+    note_padding(m);
+    take_loss(m, stream, &x, seed);
+}
+
+void demo_model_backward(struct demo_model *m, CUstream stream)
+{
+    CUdeviceptr dz = m->d_out;
+    m->d_out = 0;
+    for (int64_t i = m->o->layers; i-- > 0;) {
+        dz = demo_layer_backward(m, &m->layers[i], stream, &dz);
+    }
+    demo_free(m->dev, stream, &dz);
+}
+
+void demo_model_update(struct demo_model *m, CUstream stream)
+{
+    struct demo_args *args = demo_args();
+    args->scalar[0] = (float)m->o->rate;
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
+            const int64_t n = demo_model_weight_size(m, (enum demo_weight)w);
+            args->operand[0] = m->layers[i].weight[w];
+            args->operand[1] = m->layers[i].grad[w];
+            args->dim[0] = n;
+            demo_launch(m->dev, stream, DEMO_K_sgd, n);
+        }
+    }
+}
+
+float demo_model_loss(const struct demo_model *m, CUstream stream)
+{
+    float loss = 0;
+    demo_stream_wait(m->dev, stream);
+    demo_read(m->dev, &loss, m->loss, sizeof(loss));
+    return loss;
+}
+
+static uint64_t hash_words(uint64_t hash, const uint32_t *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ words[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+uint64_t demo_model_checksum(const struct demo_model *m, CUstream stream)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    demo_stream_wait(m->dev, stream);
+    for (int64_t i = 0; i < m->o->layers; i++) {
+        for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
+            const size_t n = (size_t)demo_model_weight_size(m, (enum demo_weight)w);
+            uint32_t *words = malloc(n * sizeof(*words));
+            if (words == NULL) {
+                fprintf(stderr, "pagedstash-demo: out of host memory\n");
+                exit(EXIT_FAILURE);
+            }
+            demo_read(m->dev, words, m->layers[i].weight[w], n * sizeof(*words));
+            hash = hash_words(hash, words, n);
+            free(words);
+        }
+    }
+    return hash;
+}
