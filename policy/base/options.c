@@ -93,6 +93,19 @@ const struct ps_option *ps_option_find(const char *name)
     return NULL;
 }
 
+/* A Kubernetes service called pagedstash puts these into every pod. */
+static bool is_kubernetes(const char *name)
+{
+    return strcmp(name, PREFIX "SERVICE_HOST") == 0 || strcmp(name, PREFIX "PORT") == 0 ||
+           strncmp(name, PREFIX "SERVICE_PORT", PREFIX_LEN + 12) == 0 ||
+           strncmp(name, PREFIX "PORT_", PREFIX_LEN + 5) == 0;
+}
+
+bool ps_option_known(const char *name)
+{
+    return ps_option_find(name) != NULL || is_kubernetes(name);
+}
+
 /* Levenshtein distance; both shorter than NAME_MAX_LEN. */
 static size_t edit_distance(const char *a, const char *b)
 {
@@ -254,14 +267,6 @@ static unsigned load_file(struct ps_options *o, const char *path, bool needed)
     return reading.n_bad;
 }
 
-/* A Kubernetes service called pagedstash puts these into every pod. */
-static bool is_kubernetes(const char *name)
-{
-    return strcmp(name, PREFIX "SERVICE_HOST") == 0 || strcmp(name, PREFIX "PORT") == 0 ||
-           strncmp(name, PREFIX "SERVICE_PORT", PREFIX_LEN + 12) == 0 ||
-           strncmp(name, PREFIX "PORT_", PREFIX_LEN + 5) == 0;
-}
-
 static unsigned check_names(void)
 {
     unsigned n_unknown = 0;
@@ -274,7 +279,7 @@ static unsigned check_names(void)
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1), *e);
-        if (ps_option_find(name) == NULL && !is_kubernetes(name)) {
+        if (!ps_option_known(name)) {
             complain_unknown(name, "");
             n_unknown++;
         }

@@ -70,6 +70,8 @@ const char *ps_options_complaint(unsigned i);
 
 /* NULL when there is no such option. The name has the prefix. */
 const struct ps_option *ps_option_find(const char *name);
+/* An option, or one of the names that Kubernetes adds for a service called pagedstash. */
+bool ps_option_known(const char *name);
 /* The option with the nearest name, at most three edits away, or NULL. */
 const struct ps_option *ps_option_nearest(const char *name);
 /* False, and nothing changed, when the text is malformed or out of range. */
