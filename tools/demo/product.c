@@ -2,8 +2,6 @@
 /* Grouped products in two launches; see product.h. Any thread; no state. */
 #include "tools/demo/product.h"
 
-#define WORKSPACE_BYTES 67584 /* what CUTLASS's grouped product takes at 256 groups */
-
 static int64_t tiles(int64_t n)
 {
     return (n + DEMO_TILE - 1) / DEMO_TILE;
@@ -15,7 +13,8 @@ static int64_t tiles(int64_t n)
 static void run(const struct demo_device *dev, CUstream stream, const struct demo_shape *s,
                 bool accumulate, int64_t n_tiles)
 {
-    CUdeviceptr workspace = demo_alloc(dev, stream, WORKSPACE_BYTES);
+    CUdeviceptr workspace =
+        demo_alloc(dev, stream, (uint64_t)s->n_groups * sizeof(struct demo_group));
     struct demo_prepare *prepare = demo_prepare_args();
     prepare->offsets = s->offsets;
     prepare->n_groups = (uint32_t)s->n_groups;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared by the files of `pagedstash demo`: one run of the demo program, and the comparison of two.
+ */
+#ifndef PS_TOOLS_CMD_DEMO_H
+#define PS_TOOLS_CMD_DEMO_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+
+#define PS_DEMO_LOSS_MAX 32
+
+/* How the demo program is started. Strings and arrays are the caller's. */
+struct ps_demo_setup {
+    char *program;
+    char **args; /* for the program, n_args of them */
+    int n_args;
+    const char *simcuda; /* folder of the software driver to use, or NULL: the system's driver */
+    char metrics[PATH_MAX];
+    bool stash;
+};
+
+/* What one run of it printed. Initialised by zeros; freed by ps_demo_result_fini. */
+struct ps_demo_result {
+    int status; /* exit status, or 128 + signal */
+    int64_t n_steps;
+    int64_t room; /* in losses */
+    char (*losses)[PS_DEMO_LOSS_MAX];
+    char weights[PS_DEMO_LOSS_MAX];
+    char device[128];
+    bool simulated;
+    bool ended; /* the closing object was read */
+    int64_t layers;
+    uint64_t peak_bytes, padding_bytes, balanced_bytes, layer_tail_bytes;
+    double seconds;
+    struct json_object *counters; /* of the stash, by name; NULL: none were found */
+};
+
+/* Runs the demo once. False, with the reason said, when it could not be run or ended badly. */
+bool ps_demo_run(const struct ps_demo_setup *setup, struct ps_demo_result *r);
+void ps_demo_result_fini(struct ps_demo_result *r);
+
+/* Every loss and the weights. */
+bool ps_demo_identical(const struct ps_demo_result *plain, const struct ps_demo_result *stash);
+/* A counter of the stash; false: the stash does not tell it. */
+bool ps_demo_counter(const struct ps_demo_result *stash, const char *name, uint64_t *value_p);
+/* Print the comparison on stdout. False when the stash told too little, which has been said. */
+bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo_result *stash);
+bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_demo_result *stash);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compares the two runs of `pagedstash demo` and prints the table or the JSON object. One thread.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cmd_demo.h"
+
+/* Counters that the stash must tell; the table shows them in this order. */
+static const struct {
+    const char *name;
+    const char *doc;
+    bool bytes;
+} counters[] = {
+    {"bytes_stashed", "stashed", true},
+    {"bytes_restored", "restored", true},
+    {"valid_bytes_peak", "most in pages at once", true},
+    {"uniform_pages", "uniform pages, not stored", false},
+    {"kept_resident", "groups kept resident", false},
+    {"unplanned_touches", "unplanned touches", false},
+    {"remaps", "remaps", false},
+    {"errors", "errors", false},
+};
+#define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
+
+bool ps_demo_identical(const struct ps_demo_result *plain, const struct ps_demo_result *stash)
+{
+    if (plain->n_steps != stash->n_steps || strcmp(plain->weights, stash->weights) != 0) {
+        return false;
+    }
+    for (int64_t i = 0; i < plain->n_steps; i++) {
+        if (strcmp(plain->losses[i], stash->losses[i]) != 0) {
+            return false;
+        }
+    }
+    return plain->n_steps > 0;
+}
+
+bool ps_demo_counter(const struct ps_demo_result *stash, const char *name, uint64_t *value_p)
+{
+    struct json_object *value = NULL;
+
+    if (stash->counters == NULL || !json_object_object_get_ex(stash->counters, name, &value) ||
+        !json_object_is_type(value, json_type_int)) {
+        return false;
+    }
+    *value_p = json_object_get_uint64(value);
+    return true;
+}
+
+static bool counters_complete(const struct ps_demo_result *stash)
+{
+    uint64_t unused;
+
+    if (stash->counters == NULL) {
+        fputs("pagedstash demo: the stash left no counters: was the library loaded?\n", stderr);
+        return false;
+    }
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        if (!ps_demo_counter(stash, counters[i].name, &unused)) {
+            fprintf(stderr, "pagedstash demo: the stash does not tell '%s'\n", counters[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_u64(struct json_object *to, const char *key, uint64_t value)
+{
+    json_object_object_add(to, key, json_object_new_uint64(value));
+}
+
+static struct json_object *run_object(const struct ps_demo_result *r)
+{
+    struct json_object *o = json_object_new_object();
+
+    add_u64(o, "peak_bytes", r->peak_bytes);
+    json_object_object_add(o, "seconds", json_object_new_double(r->seconds));
+    return o;
+}
+
+bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo_result *stash)
+{
+    struct json_object *o = json_object_new_object();
+
+    json_object_object_add(o, "device", json_object_new_string(plain->device));
+    json_object_object_add(o, "simulated", json_object_new_boolean(plain->simulated));
+    add_u64(o, "steps", (uint64_t)plain->n_steps);
+    add_u64(o, "layers", (uint64_t)plain->layers);
+    json_object_object_add(o, "loss_identical",
+                           json_object_new_boolean(ps_demo_identical(plain, stash)));
+    json_object_object_add(o, "plain", run_object(plain));
+    json_object_object_add(o, "stash", run_object(stash));
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        uint64_t value;
+        const bool known = ps_demo_counter(stash, counters[i].name, &value);
+
+        json_object_object_add(o, counters[i].name, known ? json_object_new_uint64(value) : NULL);
+    }
+    add_u64(o, "padding_bytes", plain->padding_bytes);
+    add_u64(o, "balanced_bytes", plain->balanced_bytes);
+    add_u64(o, "layer_tail_bytes", plain->layer_tail_bytes);
+    json_object_object_add(o, "counters", json_object_get(stash->counters));
+    puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_SPACED));
+    json_object_put(o);
+    return counters_complete(stash);
+}
+
+/* "12.3 MiB". */
+static const char *text_of(uint64_t bytes, char *buf, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(buf, size, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return buf;
+}
+
+static void print_row(const char *name, uint64_t bytes)
+{
+    char buf[32];
+
+    printf("  %-34s %12s\n", name, text_of(bytes, buf, sizeof(buf)));
+}
+
+static void print_counters(const struct ps_demo_result *stash)
+{
+    for (size_t i = 0; i < N_COUNTERS; i++) {
+        uint64_t value;
+
+        if (!ps_demo_counter(stash, counters[i].name, &value)) {
+            continue;
+        }
+        if (counters[i].bytes) {
+            print_row(counters[i].doc, value);
+        } else {
+            printf("  %-34s %12" PRIu64 "\n", counters[i].doc, value);
+        }
+    }
+}
+
+bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_demo_result *stash)
+{
+    char a[32];
+    char b[32];
+    const bool less = stash->peak_bytes <= plain->peak_bytes;
+    const uint64_t difference =
+        less ? plain->peak_bytes - stash->peak_bytes : stash->peak_bytes - plain->peak_bytes;
+
+    printf("%" PRId64 " layers of experts, %" PRId64 " steps on %s\n\n", plain->layers,
+           plain->n_steps, plain->device);
+    printf("  %-34s %12s %12s\n", "", "plain", "stash");
+    printf("  %-34s %12s %12s\n", "peak device memory", text_of(plain->peak_bytes, a, sizeof(a)),
+           text_of(stash->peak_bytes, b, sizeof(b)));
+    printf("  %-34s %10.2f s %10.2f s\n", "time of the whole run", plain->seconds, stash->seconds);
+    printf("  %-34s %12s\n\n", "losses and final weights",
+           ps_demo_identical(plain, stash) ? "identical" : "DIFFERENT");
+    print_row(less ? "memory saved" : "memory added", difference);
+    print_row("saved for backward, unpadded", plain->balanced_bytes);
+    print_row("padding saved with it", plain->padding_bytes);
+    print_row("padding of one layer", plain->layer_tail_bytes);
+    print_counters(stash);
+    fflush(stdout);
+    return counters_complete(stash);
+}
