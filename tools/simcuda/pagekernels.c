@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the stash kernels touch. The slots of a free list are plain memory (a stash must be ordered after the drop or
+ * grow that gave the pages); only its counters may be moved by two kernels at once. Needs the big lock.
+ */
+#include "tools/simcuda/pagekernels.h"
+
+#include <string.h>
+
+#include "kernels/layout.h"
+#include "tools/simcuda/core.h"
+#include "tools/simcuda/fault.h"
+
+enum pk_kind { PK_NONE, PK_STASH, PK_RESTORE, PK_DROP, PK_GROW };
+
+static enum pk_kind kind_of(const struct sim_op *op)
+{
+    static const struct {
+        const char *name;
+        enum pk_kind kind;
+        size_t n_params;
+        size_t first_size;
+    } rows[] = {
+        {"ps_stash", PK_STASH, 1, sizeof(struct ps_batch)},
+        {"ps_restore", PK_RESTORE, 1, sizeof(struct ps_batch)},
+        {"ps_drop", PK_DROP, 1, sizeof(struct ps_batch)},
+        {"ps_grow", PK_GROW, 3, sizeof(uint64_t)},
+    };
+
+    if (op->kind != SIM_OP_KERNEL) {
+        return PK_NONE;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct ps_sim_kernel *row = op->launch.row;
+
+        if (strcmp(row->name, rows[i].name) == 0 && row->n_params == rows[i].n_params &&
+            row->sizes[0] == rows[i].first_size) {
+            return rows[i].kind;
+        }
+    }
+    return PK_NONE;
+}
+
+bool sim_pk_known(const struct sim_op *op)
+{
+    return kind_of(op) != PK_NONE;
+}
+
+bool sim_pk_claims(const struct sim_op *op)
+{
+    return kind_of(op) == PK_RESTORE;
+}
+
+/* Copies device memory; false when it is not all there. */
+static bool read_device(void *to, CUdeviceptr from, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const size_t offset = (from + done) % SIM_PAGE;
+        const size_t left = bytes - done;
+        const size_t n = left < SIM_PAGE - offset ? left : SIM_PAGE - offset;
+        uint64_t page;
+
+        if (!sim_va_find(from + done, NULL, &page)) {
+            return false;
+        }
+        memcpy((uint8_t *)to + done, sim_phys(page) + offset, n);
+        done += n;
+    }
+    return true;
+}
+
+static const struct ps_batch *batch_of(const struct sim_op *op)
+{
+    return op->launch.params[0];
+}
+
+static CUdeviceptr list_address(const struct sim_op *op)
+{
+    return kind_of(op) == PK_GROW ? *(const uint64_t *)op->launch.params[0]
+                                  : batch_of(op)->free_list;
+}
+
+static bool read_list(const struct sim_op *op, struct ps_free_list *list)
+{
+    return read_device(list, list_address(op), sizeof(*list)) && list->n_slots > 0;
+}
+
+static CUdeviceptr slots_address(const struct ps_free_list *list)
+{
+    return (CUdeviceptr)(uintptr_t)list->slots;
+}
+
+void sim_pk_declare(const struct sim_op *op)
+{
+    const enum pk_kind kind = kind_of(op);
+    struct ps_free_list list;
+
+    if (kind != PK_RESTORE) {
+        sim_fault_declare(list_address(op), sizeof(list));
+        if (read_list(op, &list)) {
+            sim_fault_declare(slots_address(&list), list.n_slots * sizeof(uint32_t));
+        }
+    }
+    if (kind == PK_GROW) {
+        return;
+    }
+    const struct ps_batch *b = batch_of(op);
+
+    for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
+        const struct ps_batch_item *item = &b->items[i];
+
+        sim_fault_declare(item->table, ps_batch_item_pages(b, item) * sizeof(struct ps_page_entry));
+        if (kind != PK_DROP) {
+            sim_fault_declare(item->data, item->bytes);
+        }
+        if (kind == PK_STASH) {
+            sim_fault_declare(item->counts, 2 * sizeof(uint64_t));
+        }
+    }
+    const struct sim_mapping *pool;
+
+    if (kind != PK_DROP && sim_va_find(b->pool, &pool, NULL)) {
+        sim_fault_declare(b->pool, pool->base + pool->bytes - b->pool);
+    }
+}
+
+/* The pages that the tables of a restore name. */
+static void tell_pages(struct sim_op *op, const struct ps_batch *b,
+                       const struct ps_batch_item *item, sim_pk_tell_fn tell)
+{
+    for (uint64_t p = 0; p < ps_batch_item_pages(b, item); p++) {
+        struct ps_page_entry entry;
+
+        if (read_device(&entry, item->table + p * sizeof(entry), sizeof(entry)) &&
+            entry.page != PS_PAGE_UNIFORM) {
+            const uint64_t left = item->bytes - p * b->page_bytes;
+
+            tell(op, b->pool + (uint64_t)entry.page * b->page_bytes,
+                 left < b->page_bytes ? left : b->page_bytes, SIM_PK_READ);
+        }
+    }
+}
+
+static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell)
+{
+    const struct ps_batch *b = batch_of(op);
+
+    for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
+        const struct ps_batch_item *item = &b->items[i];
+        const uint64_t table_bytes = ps_batch_item_pages(b, item) * sizeof(struct ps_page_entry);
+
+        tell(op, item->table, table_bytes, kind == PK_STASH ? SIM_PK_WRITE : SIM_PK_READ);
+        if (kind == PK_STASH) {
+            tell(op, item->counts, 2 * sizeof(uint64_t), SIM_PK_WRITE);
+        }
+        if (kind != PK_DROP) {
+            tell(op, item->data, item->bytes, kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
+        }
+        if (kind == PK_RESTORE) {
+            tell_pages(op, b, item, tell);
+        }
+    }
+}
+
+void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
+{
+    const enum pk_kind kind = kind_of(op);
+    struct ps_free_list list = {0};
+
+    if (state->begun) {
+        return;
+    }
+    state->begun = true;
+    if (kind != PK_RESTORE) {
+        tell(op, list_address(op), sizeof(list), SIM_PK_LIST);
+        state->head = !read_list(op, &list) ? 0 : kind == PK_STASH ? list.head : list.tail;
+    }
+    if (kind != PK_GROW) {
+        tell_items(op, kind, tell);
+    }
+}
+
+/* Slots and pages that the step took from the list (stash) or slots it gave to it (drop, grow). */
+void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
+{
+    const enum pk_kind kind = kind_of(op);
+    struct ps_free_list list;
+
+    if (kind == PK_RESTORE || !read_list(op, &list)) {
+        return;
+    }
+    uint64_t end = kind == PK_STASH ? list.head : list.tail;
+
+    if (end - state->head > list.n_slots) {
+        end = state->head; /* not a list */
+    }
+    for (; state->head < end; state->head++) {
+        const CUdeviceptr slot =
+            slots_address(&list) + (state->head & (list.n_slots - 1)) * sizeof(uint32_t);
+        uint32_t page;
+
+        tell(op, slot, sizeof(page), kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
+        if (kind == PK_STASH && read_device(&page, slot, sizeof(page))) {
+            const struct ps_batch *b = batch_of(op);
+
+            tell(op, b->pool + (uint64_t)page * b->page_bytes, b->page_bytes, SIM_PK_WRITE);
+        }
+    }
+}
