@@ -152,7 +152,7 @@ static int parse_flags(int argc, char **argv)
         if (code < FLAG_FIRST_ROW) {
             const char letter[] = {'-', (char)optopt, '\0'};
 
-            return bad_flag(optopt > 0 && optopt < FLAG_FIRST_ROW ? letter : argv[optind - 1],
+            return bad_flag(optopt >= ' ' && optopt < FLAG_FIRST_ROW ? letter : argv[optind - 1],
                             code) +
                    1;
         }

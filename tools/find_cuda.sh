@@ -7,12 +7,12 @@ set -u
 build=$1
 given=${2:-}
 
-complete() {
+is_toolkit() {
   [ -x "$1/bin/nvcc" ] && [ -f "$1/include/cuda.h" ] && [ -f "$1/include/nvtx3/nvToolsExt.h" ]
 }
 
 if [ -n "$given" ]; then
-  if complete "$given"; then
+  if is_toolkit "$given"; then
     printf '%s\n' "$given"
     exit 0
   fi
@@ -21,13 +21,13 @@ if [ -n "$given" ]; then
 fi
 if [ "${PS_HIDE_TOOLKIT:-0}" != 1 ]; then
   for home in "${CUDA_HOME:-}" /usr/local/cuda; do
-    if [ -n "$home" ] && complete "$home"; then
+    if [ -n "$home" ] && is_toolkit "$home"; then
       printf '%s\n' "$home"
       exit 0
     fi
   done
 fi
-if complete "$build/toolkit"; then
+if is_toolkit "$build/toolkit"; then
   printf '%s\n' "$build/toolkit"
   exit 0
 fi

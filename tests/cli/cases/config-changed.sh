@@ -1,0 +1,1 @@
+PAGEDSTASH_LOG_LEVEL=INFO "$P" config --changed

@@ -1,0 +1,1 @@
+"$P" config --filter log_

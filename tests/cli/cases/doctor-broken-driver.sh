@@ -1,0 +1,3 @@
+# needs: plain
+: >libcuda.so.1
+LD_LIBRARY_PATH=$PWD "$P" doctor

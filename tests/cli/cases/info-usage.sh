@@ -1,0 +1,1 @@
+"$P" info more

@@ -1,0 +1,1 @@
+"$P" run --page-bytes=700 true

@@ -1,0 +1,2 @@
+echo x >file
+"$P" run -- ./file

@@ -1,0 +1,2 @@
+# needs: plain
+"$P" run -- sh -c 'exit 7'

@@ -1,0 +1,2 @@
+# needs: plain
+"$P" run -- "$P" run -- sh -c 'echo "$LD_PRELOAD" | tr : "\n" | grep -c libpagedstash'

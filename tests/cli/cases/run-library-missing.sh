@@ -1,0 +1,3 @@
+mkdir tools
+cp "$P" tools/
+tools/pagedstash run -- true

@@ -1,0 +1,1 @@
+"$P" run -- /nonexistent/program

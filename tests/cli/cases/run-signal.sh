@@ -1,0 +1,3 @@
+# needs: plain
+"$P" run -- sh -c 'kill -TERM $$'
+[ $? = 143 ] && echo terminated

@@ -1,0 +1,1 @@
+PAGEDSTASH_LOG_LVEL=info "$P" run --strict -- echo not reached
