@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host build of the stash kernels against a model of the pool: any grid, any order of blocks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/check_main.h"
+#include "tests/unit/test_kernels_sim.h"
+
+static const uint32_t page_sizes[] = {512, 4096, 65536, 2u << 20};
+static const uint64_t block_counts[] = {1, 2, 3, 7};
+
+#define N_PAGE_SIZES   ((int)(sizeof(page_sizes) / sizeof(page_sizes[0])))
+#define N_BLOCK_COUNTS ((int)(sizeof(block_counts) / sizeof(block_counts[0])))
+
+/* Sizes that a page may meet: part of one, exactly some, some and one word more or less. */
+static uint64_t random_bytes(struct pool *p, uint64_t max_pages)
+{
+    const uint64_t pages = 1 + test_random(&p->rng) % max_pages;
+    const uint64_t whole = pages * p->page_bytes;
+
+    switch (test_random(&p->rng) % 4) {
+    case 0:
+        return whole;
+    case 1:
+        return whole - 16;
+    case 2:
+        return whole - p->page_bytes + 16;
+    default:
+        return whole - test_random(&p->rng) % (p->page_bytes / 16) * 16;
+    }
+}
+
+static void round_trip(struct pool *p, uint32_t n, unsigned uniform_percent, uint64_t n_blocks,
+                       enum order order)
+{
+    struct tensor tensors[PS_BATCH_MAX];
+    const uint64_t capacity = p->capacity;
+
+    for (uint32_t i = 0; i < n; i++) {
+        tensor_init(&tensors[i], p, random_bytes(p, capacity / n), uniform_percent);
+    }
+    pool_stash(p, tensors, n, n_blocks, order);
+    pool_restore(p, tensors, n, n_blocks, order);
+    pool_restore(p, tensors, n, BLOCKS_MAX, order);
+    pool_drop(p, tensors, n);
+    ck_assert_uint_eq(pool_n_free(p), capacity);
+    for (uint32_t i = 0; i < n; i++) {
+        tensor_fini(&tensors[i]);
+    }
+}
+
+/* _i: page size, blocks and order of the blocks. */
+START_TEST(every_byte_comes_back_for_any_grid_and_order)
+{
+    const uint32_t page_bytes = page_sizes[_i % N_PAGE_SIZES];
+    const uint64_t n_blocks = block_counts[_i / N_PAGE_SIZES % N_BLOCK_COUNTS];
+    const enum order order = (enum order)(_i / N_PAGE_SIZES / N_BLOCK_COUNTS);
+    const bool large = page_bytes > 65536; /* the point is the pages' size, not their number */
+    const uint32_t capacity = large ? 3 : 60;
+    struct pool p;
+
+    pool_init(&p, page_bytes, capacity, 64, 1000003);
+    round_trip(&p, 1, 50, n_blocks, order);
+    if (!large) {
+        round_trip(&p, 5, 30, n_blocks, order);
+        round_trip(&p, 1, 0, n_blocks, order);
+        round_trip(&p, 2, 100, n_blocks, order);
+    }
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(a_batch_may_be_full)
+{
+    struct pool p;
+
+    pool_init(&p, 512, 4 * PS_BATCH_MAX, 256, 0);
+    round_trip(&p, PS_BATCH_MAX, 40, block_counts[_i % N_BLOCK_COUNTS],
+               (enum order)(_i / N_BLOCK_COUNTS));
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(all_zero_and_all_pattern_take_no_page)
+{
+    struct pool p;
+    struct tensor t;
+
+    pool_init(&p, 4096, 1, 1, 0);
+    tensor_init(&t, &p, 100 * 4096 + 32, 100);
+    ck_assert_uint_eq(t.n_stored, 0);
+    pool_stash(&p, &t, 1, 3, ORDER_SHUFFLED);
+    ck_assert_uint_eq(p.list->head, 0);
+    pool_restore(&p, &t, 1, 2, ORDER_SHUFFLED);
+    pool_drop(&p, &t, 1);
+    ck_assert_uint_eq(p.list->tail, 1);
+    tensor_fini(&t);
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(tensors_without_bytes_get_their_ledger_word)
+{
+    struct pool p;
+    struct tensor tensors[4];
+
+    pool_init(&p, 512, 8, 8, 0);
+    for (int i = 0; i < 4; i++) {
+        tensor_init(&tensors[i], &p, i == 2 ? 1024 : 0, 0);
+    }
+    pool_stash(&p, tensors, 4, 3, ORDER_SHUFFLED);
+    pool_restore(&p, tensors, 4, 3, ORDER_SHUFFLED);
+    pool_drop(&p, tensors, 4);
+    for (int i = 0; i < 4; i++) {
+        tensor_fini(&tensors[i]);
+    }
+    pool_fini(&p);
+}
+END_TEST
+
+/* Every page is out at times, and the counters pass 2^32 and the ring's end again and again. */
+START_TEST(the_ring_wraps_and_loses_no_page)
+{
+    enum { N = 6, ROUNDS = 400, CAPACITY = 32 };
+    struct pool p;
+    struct tensor tensors[N];
+    bool is_out[N] = {false};
+
+    pool_init(&p, 512, CAPACITY, CAPACITY, (UINT64_C(1) << 32) - 500 - (uint64_t)_i);
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint64_t k = test_random(&p.rng) % N;
+        const enum order order = (enum order)(test_random(&p.rng) % N_ORDERS);
+
+        if (is_out[k]) {
+            pool_restore(&p, &tensors[k], 1, 1 + test_random(&p.rng) % 3, order);
+            pool_drop(&p, &tensors[k], 1);
+            tensor_fini(&tensors[k]);
+            is_out[k] = false;
+        } else {
+            tensor_init(&tensors[k], &p, random_bytes(&p, 10), 20);
+            if (tensors[k].n_stored <= pool_n_free(&p)) {
+                pool_stash(&p, &tensors[k], 1, 1 + test_random(&p.rng) % 3, order);
+                is_out[k] = true;
+            } else {
+                tensor_fini(&tensors[k]);
+            }
+        }
+    }
+    for (int k = 0; k < N; k++) {
+        if (is_out[k]) {
+            pool_restore(&p, &tensors[k], 1, 1, ORDER_RISING);
+            pool_drop(&p, &tensors[k], 1);
+            tensor_fini(&tensors[k]);
+        }
+    }
+    ck_assert_uint_eq(p.tail - p.head, CAPACITY);
+    ck_assert_uint_gt(p.tail >> 32, 0);
+    ck_assert_uint_gt(p.head, (UINT64_C(1) << 32) - 500 + 10 * CAPACITY);
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(a_pool_grows_while_pages_are_out)
+{
+    struct pool p;
+    struct tensor tensors[2];
+
+    pool_init_part(&p, 512, 40, 64, 0);
+    ck_assert_uint_eq(pool_n_free(&p), 0);
+    pool_grow(&p, 0, 0);
+    pool_grow(&p, 0, 9);
+    tensor_init(&tensors[0], &p, 9 * 512, 0);
+    pool_stash(&p, &tensors[0], 1, 2, ORDER_INTERLEAVED);
+    pool_grow(&p, 9, 31);
+    tensor_init(&tensors[1], &p, 31 * 512 - 48, 0);
+    pool_stash(&p, &tensors[1], 1, 3, ORDER_INTERLEAVED);
+    ck_assert_uint_eq(pool_n_free(&p), 0);
+    pool_restore(&p, tensors, 2, 2, ORDER_INTERLEAVED);
+    pool_drop(&p, tensors, 2);
+    ck_assert_uint_eq(pool_n_free(&p), 40);
+    tensor_fini(&tensors[0]);
+    tensor_fini(&tensors[1]);
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(a_tensor_may_return_to_another_place)
+{
+    struct pool p;
+    struct tensor t;
+    struct tensor moved;
+
+    pool_init(&p, 4096, 8, 8, 5);
+    tensor_init(&t, &p, 7 * 4096 + 16, 30);
+    pool_stash(&p, &t, 1, 2, ORDER_SHUFFLED);
+    tensor_init(&moved, &p, t.bytes, 0);
+    memcpy(moved.copy, t.copy, t.bytes);
+    free(moved.table);
+    moved.table = t.table;
+    pool_restore(&p, &moved, 1, 2, ORDER_SHUFFLED);
+    pool_drop(&p, &t, 1);
+    moved.table = NULL;
+    tensor_fini(&moved);
+    tensor_fini(&t);
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(a_ledger_word_holds_three_numbers)
+{
+    const uint64_t w = PS_LEDGER(0xfedc, PS_PAGES_MAX, 0x123456);
+
+    ck_assert_uint_eq(PS_LEDGER_SEQ(w), 0xfedc);
+    ck_assert_uint_eq(PS_LEDGER_STORED(w), PS_PAGES_MAX);
+    ck_assert_uint_eq(PS_LEDGER_UNIFORM(w), 0x123456);
+    ck_assert_uint_eq(PS_LEDGER_UNIFORM(PS_LEDGER(0, 0, PS_PAGES_MAX)), PS_PAGES_MAX);
+}
+END_TEST
+
+START_TEST(the_registry_knows_each_kernel_and_its_parameters)
+{
+    static const char *const one[] = {"ps_stash", "ps_restore", "ps_drop"};
+
+    for (int i = 0; i < 3; i++) {
+        const struct ps_sim_kernel *k = kernels_find(one[i]);
+
+        ck_assert_ptr_nonnull(k);
+        ck_assert_uint_eq(k->n_params, 1);
+        ck_assert_uint_eq(k->sizes[0], sizeof(struct ps_batch));
+        ck_assert_uint_eq(k->aligns[0], 8);
+    }
+    const struct ps_sim_kernel *grow = kernels_find("ps_grow");
+
+    ck_assert_ptr_nonnull(grow);
+    ck_assert_uint_eq(grow->n_params, 3);
+    ck_assert_uint_eq(grow->sizes[0], 8);
+    ck_assert_uint_eq(grow->sizes[1], 4);
+    ck_assert_uint_eq(grow->sizes[2], 4);
+    ck_assert_ptr_null(kernels_find("ps_none"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("kernels");
+    TCase *t = tcase_create("host build");
+
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, every_byte_comes_back_for_any_grid_and_order, 0,
+                        N_PAGE_SIZES * N_BLOCK_COUNTS * N_ORDERS);
+    tcase_add_loop_test(t, a_batch_may_be_full, 0, N_BLOCK_COUNTS * N_ORDERS);
+    tcase_add_test(t, all_zero_and_all_pattern_take_no_page);
+    tcase_add_test(t, tensors_without_bytes_get_their_ledger_word);
+    tcase_add_loop_test(t, the_ring_wraps_and_loses_no_page, 0, 3);
+    tcase_add_test(t, a_pool_grows_while_pages_are_out);
+    tcase_add_test(t, a_tensor_may_return_to_another_place);
+    tcase_add_test(t, a_ledger_word_holds_three_numbers);
+    tcase_add_test(t, the_registry_knows_each_kernel_and_its_parameters);
+    suite_add_tcase(s, t);
+    return ps_check_main(s);
+}

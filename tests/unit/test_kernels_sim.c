@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model of pool, free list and tensors: see test_kernels_sim.h. */
+#include "tests/unit/test_kernels_sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#define GUARD_BYTES 512
+#define GUARD       0xC3
+#define POISON      0xA5
+
+static void *allocate(uint64_t bytes)
+{
+    void *p = aligned_alloc(512, (bytes + 511) / 512 * 512 + 512);
+
+    ck_assert_ptr_nonnull(p);
+    return p;
+}
+
+static void *address(uint64_t a)
+{
+    return (void *)(uintptr_t)a;
+}
+
+static uint64_t device(const void *p)
+{
+    return (uint64_t)(uintptr_t)p;
+}
+
+static uint32_t *slot(const struct pool *p, uint64_t at)
+{
+    return &p->list->slots[at % p->n_slots];
+}
+
+uint64_t pool_n_free(const struct pool *p)
+{
+    return p->tail - p->head;
+}
+
+static void shuffle(struct pool *p)
+{
+    for (uint64_t left = pool_n_free(p); left > 1; left--) {
+        uint32_t *a = slot(p, p->head + left - 1);
+        uint32_t *b = slot(p, p->head + test_random(&p->rng) % left);
+        const uint32_t page = *a;
+
+        *a = *b;
+        *b = page;
+    }
+}
+
+static void init(struct pool *p, uint32_t n_first, uint64_t start)
+{
+    p->pages = allocate((uint64_t)p->capacity * p->page_bytes);
+    memset(p->pages, POISON, (uint64_t)p->capacity * p->page_bytes);
+    p->list = allocate(sizeof(*p->list));
+    p->list->slots = allocate(p->n_slots * sizeof(uint32_t));
+    memset(p->list->slots, POISON, p->n_slots * sizeof(uint32_t));
+    p->is_out = calloc(p->capacity, sizeof(bool));
+    ck_assert_ptr_nonnull(p->is_out);
+    p->rng = p->page_bytes + start;
+    p->head = start;
+    p->tail = start + n_first;
+    p->list->head = p->head;
+    p->list->tail = p->tail;
+    p->list->n_slots = p->n_slots;
+    p->list->done = 0;
+    for (uint32_t i = 0; i < n_first; i++) {
+        *slot(p, start + i) = i;
+    }
+    for (uint32_t i = n_first; i < p->capacity; i++) {
+        p->is_out[i] = true;
+        p->n_out++;
+    }
+    shuffle(p);
+    pool_check(p);
+}
+
+void pool_init(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
+               uint64_t start)
+{
+    *p = (struct pool){.page_bytes = page_bytes, .capacity = capacity, .n_slots = n_slots};
+    init(p, capacity, start);
+}
+
+void pool_init_part(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
+                    uint32_t n_first)
+{
+    *p = (struct pool){.page_bytes = page_bytes, .capacity = capacity, .n_slots = n_slots};
+    init(p, n_first, 0);
+}
+
+void pool_fini(struct pool *p)
+{
+    free(p->pages);
+    free(p->list->slots);
+    free(p->list);
+    free(p->is_out);
+}
+
+void pool_check(const struct pool *p)
+{
+    bool *seen = calloc(p->capacity, sizeof(bool));
+
+    ck_assert_ptr_nonnull(seen);
+    ck_assert_uint_eq(p->list->done, 0);
+    ck_assert_uint_eq(p->list->n_slots, p->n_slots);
+    ck_assert_uint_eq(p->list->head, p->head);
+    ck_assert_uint_eq(p->list->tail, p->tail);
+    ck_assert_uint_eq(p->tail - p->head + p->n_out, p->capacity);
+    for (uint64_t at = p->head; at < p->tail; at++) {
+        const uint32_t page = *slot(p, at);
+
+        ck_assert_uint_lt(page, p->capacity);
+        ck_assert_msg(!p->is_out[page], "page %u is out, and free", page);
+        ck_assert_msg(!seen[page], "page %u is free twice", page);
+        seen[page] = true;
+    }
+    free(seen);
+}
+
+/* One page of a tensor, `words` 16-byte words long, of a kind that is not uniform. */
+static void make_data(unsigned char *at, uint64_t words, uint64_t *rng)
+{
+    const uint64_t kind = test_random(rng) % 4;
+
+    for (uint64_t i = 0; i < words * 2; i++) {
+        const uint64_t v = test_random(rng);
+
+        memcpy(at + i * 8, &v, 8);
+    }
+    if (kind == 0 || words < 3) {
+        return;
+    }
+    for (uint64_t i = 1; i < words; i++) {
+        memcpy(at + i * 16, at, 16);
+    }
+    if (kind == 1) { /* uniform but for one bit */
+        at[test_random(rng) % (words * 16)] ^= (unsigned char)(1u << test_random(rng) % 8);
+    } else if (kind == 2) { /* the last bit */
+        at[words * 16 - 1] ^= 0x80;
+    } else { /* a period of 32 bytes: each 64-bit half is found, but not always */
+        for (uint64_t i = 1; i < words; i += 2) {
+            at[i * 16 + 15] ^= 1;
+        }
+    }
+}
+
+static void make_uniform(unsigned char *at, uint64_t words, uint64_t *rng)
+{
+    uint64_t word[2] = {0, 0};
+
+    if (test_random(rng) % 2 == 0) {
+        word[0] = test_random(rng);
+        word[1] = test_random(rng);
+    }
+    for (uint64_t i = 0; i < words; i++) {
+        memcpy(at + i * 16, word, 16);
+    }
+}
+
+static uint64_t page_length(const struct tensor *t, const struct pool *p, uint64_t page)
+{
+    const uint64_t left = t->bytes - page * p->page_bytes;
+
+    return left < p->page_bytes ? left : p->page_bytes;
+}
+
+static bool is_uniform(const unsigned char *at, uint64_t bytes)
+{
+    return memcmp(at, at + 16, bytes - 16) == 0;
+}
+
+void tensor_init(struct tensor *t, struct pool *p, uint64_t bytes, unsigned uniform_percent)
+{
+    *t = (struct tensor){.bytes = bytes, .n_pages = (bytes + p->page_bytes - 1) / p->page_bytes};
+    t->data = (unsigned char *)allocate(bytes + 2 * GUARD_BYTES) + GUARD_BYTES;
+    t->copy = allocate(bytes);
+    t->table = allocate(t->n_pages * sizeof(*t->table));
+    memset(t->table, POISON, t->n_pages * sizeof(*t->table));
+    memset(t->data - GUARD_BYTES, GUARD, GUARD_BYTES);
+    memset(t->data + bytes, GUARD, GUARD_BYTES);
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        unsigned char *at = t->data + i * p->page_bytes;
+        const uint64_t length = page_length(t, p, i);
+
+        if (test_random(&p->rng) % 100 < uniform_percent) {
+            make_uniform(at, length / 16, &p->rng);
+        } else {
+            make_data(at, length / 16, &p->rng);
+        }
+        if (is_uniform(at, length)) {
+            t->n_uniform++;
+        } else {
+            t->n_stored++;
+        }
+    }
+    memcpy(t->copy, t->data, bytes);
+}
+
+void tensor_fini(struct tensor *t)
+{
+    free(t->data - GUARD_BYTES);
+    free(t->copy);
+    free(t->table);
+}
+
+static void tensor_check(const struct tensor *t, uint64_t index)
+{
+    ck_assert_msg(memcmp(t->data, t->copy, t->bytes) == 0, "tensor %lu: bytes differ", index);
+    for (uint64_t i = 0; i < GUARD_BYTES; i++) {
+        ck_assert_msg(t->data[t->bytes + i] == GUARD, "tensor %lu: written past its end", index);
+        ck_assert_msg(t->data[-1 - (int64_t)i] == GUARD, "tensor %lu: written before it", index);
+    }
+}
+
+static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *tensors, uint32_t n)
+{
+    memset(b, POISON, sizeof(*b));
+    b->pool = device(p->pages);
+    b->free_list = device(p->list);
+    b->page_bytes = p->page_bytes;
+    b->n_items = n;
+    for (uint32_t i = 0; i < n; i++) {
+        struct tensor *t = &tensors[i];
+
+        b->items[i].data = device(t->data);
+        b->items[i].bytes = t->bytes;
+        b->items[i].table = device(t->table);
+        b->items[i].counts = device(t->counts);
+        b->items[i].ledger = device(&t->ledger);
+        b->items[i].seq = t->seq;
+    }
+}
+
+/* The page must be one of those the model saw at the head of the list, and now leaves them. */
+static void check_stored(struct pool *p, const struct tensor *t, uint64_t i, bool *taken)
+{
+    const uint32_t page = t->table[i].page;
+
+    ck_assert_uint_lt(page, p->capacity);
+    ck_assert_msg(taken[page], "page %u was not at the head of the list, or was taken twice", page);
+    taken[page] = false;
+    p->is_out[page] = true;
+    p->n_out++;
+    ck_assert_msg(memcmp(p->pages + (uint64_t)page * p->page_bytes, t->copy + i * p->page_bytes,
+                         page_length(t, p, i)) == 0,
+                  "page %u does not hold page %lu of the tensor", page, i);
+}
+
+static void check_table(struct pool *p, const struct tensor *t, bool *taken)
+{
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        const unsigned char *at = t->copy + i * p->page_bytes;
+
+        if (is_uniform(at, page_length(t, p, i))) {
+            ck_assert_uint_eq(t->table[i].page, PS_PAGE_UNIFORM);
+            ck_assert(memcmp(t->table[i].word, at, 16) == 0);
+        } else {
+            check_stored(p, t, i, taken);
+        }
+    }
+}
+
+void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
+                enum order order)
+{
+    struct ps_batch b;
+    void *params[] = {&b};
+    bool *taken = calloc(p->capacity, sizeof(bool));
+    uint64_t n_stored = 0;
+
+    ck_assert_ptr_nonnull(taken);
+    for (uint32_t i = 0; i < n; i++) {
+        tensors[i].seq = (uint16_t)test_random(&p->rng);
+        n_stored += tensors[i].n_stored;
+    }
+    ck_assert_uint_le(n_stored, pool_n_free(p));
+    for (uint64_t at = p->head; at < p->head + n_stored; at++) {
+        taken[*slot(p, at)] = true;
+    }
+    fill_batch(&b, p, tensors, n);
+    kernels_launch("ps_stash", params, n_blocks, order, &p->rng);
+
+    p->head += n_stored;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct tensor *t = &tensors[i];
+
+        tensor_check(t, i);
+        check_table(p, t, taken);
+        ck_assert_uint_eq(t->counts[0], 0);
+        ck_assert_uint_eq(t->counts[1], 0);
+        ck_assert_uint_eq(PS_LEDGER_SEQ(t->ledger), t->seq);
+        ck_assert_uint_eq(PS_LEDGER_STORED(t->ledger), t->n_stored);
+        ck_assert_uint_eq(PS_LEDGER_UNIFORM(t->ledger), t->n_uniform);
+    }
+    free(taken);
+    pool_check(p);
+}
+
+void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
+                  enum order order)
+{
+    struct ps_batch b;
+    void *params[] = {&b};
+
+    for (uint32_t i = 0; i < n; i++) {
+        memset(tensors[i].data, POISON, tensors[i].bytes);
+    }
+    fill_batch(&b, p, tensors, n);
+    kernels_launch("ps_restore", params, n_blocks, order, &p->rng);
+    for (uint32_t i = 0; i < n; i++) {
+        tensor_check(&tensors[i], i);
+    }
+    pool_check(p);
+}
+
+void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n)
+{
+    struct ps_batch b;
+    void *params[] = {&b};
+
+    fill_batch(&b, p, tensors, n);
+    kernels_launch("ps_drop", params, 1, ORDER_RISING, &p->rng);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint64_t k = 0; k < tensors[i].n_pages; k++) {
+            const uint32_t page = tensors[i].table[k].page;
+
+            if (page != PS_PAGE_UNIFORM) {
+                ck_assert(p->is_out[page]);
+                p->is_out[page] = false;
+                p->n_out--;
+                p->tail++;
+                memset(p->pages + (uint64_t)page * p->page_bytes, POISON, p->page_bytes);
+            }
+        }
+    }
+    pool_check(p);
+}
+
+void pool_grow(struct pool *p, uint32_t first, uint32_t count)
+{
+    uint64_t list = device(p->list);
+    void *params[] = {&list, &first, &count};
+
+    ck_assert_ptr_eq(address(list), p->list);
+    kernels_launch("ps_grow", params, 1, ORDER_RISING, &p->rng);
+    for (uint32_t i = 0; i < count; i++) {
+        p->is_out[first + i] = false;
+        p->n_out--;
+        p->tail++;
+    }
+    pool_check(p);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For test_kernels.c: runs the host build of the stash kernels, and keeps a model of the pool, its
+ * free list and the tensors beside the real ones. One thread, except inside kernels_launch.
+ */
+#ifndef PS_TESTS_TEST_KERNELS_SIM_H
+#define PS_TESTS_TEST_KERNELS_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/layout.h"
+#include "kernels/simkernel.h"
+
+/* How the blocks of one launch run. */
+enum order {
+    ORDER_RISING,
+    ORDER_SHUFFLED,
+    ORDER_INTERLEAVED, /* one at a time, another may go on at each PS_YIELD */
+    ORDER_CONCURRENT,  /* a thread each */
+    N_ORDERS,
+};
+
+#define BLOCKS_MAX 8
+
+uint64_t test_random(uint64_t *state);
+const struct ps_sim_kernel *kernels_find(const char *name);
+void kernels_launch(const char *name, void *const *params, uint64_t n_blocks, enum order order,
+                    uint64_t *rng);
+
+struct pool {
+    uint32_t page_bytes;
+    uint32_t capacity;
+    uint64_t n_slots;
+    unsigned char *pages;
+    struct ps_free_list *list;
+    /* The model: what the counters must be, and which pages are out. */
+    uint64_t head, tail;
+    bool *is_out;
+    uint64_t n_out;
+    uint64_t rng;
+};
+
+struct tensor {
+    uint64_t bytes;
+    uint64_t n_pages;
+    unsigned char *data; /* guards before and after */
+    unsigned char *copy;
+    struct ps_page_entry *table;
+    uint64_t counts[2];
+    uint64_t ledger;
+    uint16_t seq;
+    uint64_t n_stored, n_uniform; /* the model's */
+};
+
+/* A full free list in random order whose counters start at `start`. */
+void pool_init(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
+               uint64_t start);
+/* Only pages below n_first are on the list; the rest come by pool_grow. */
+void pool_init_part(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
+                    uint32_t n_first);
+void pool_fini(struct pool *p);
+/* Counters and ring against the model. */
+void pool_check(const struct pool *p);
+uint64_t pool_n_free(const struct pool *p);
+
+/* Random content, page by page of a random kind; uniform_percent: how many pages are uniform. */
+void tensor_init(struct tensor *t, struct pool *p, uint64_t bytes, unsigned uniform_percent);
+void tensor_fini(struct tensor *t);
+
+/* Each runs the kernel on the tensors and checks all that it must and must not have changed. */
+void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
+                enum order order);
+void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
+                  enum order order);
+void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n);
+void pool_grow(struct pool *p, uint32_t first, uint32_t count);
+
+#endif
