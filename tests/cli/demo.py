@@ -41,7 +41,7 @@ def check_plain(demo, simcuda, *args):
 
 
 def check_learns(demo, simcuda):
-    losses, _ = run_job(demo, simcuda, "--steps=8", "--layers=3")
+    losses, _ = run_job(demo, simcuda, "--steps=8", "--layers=3", "--rate=4")
     values = [float.fromhex(loss) for loss in losses]
     assert values[-1] < 0.5 * values[0], f"the loss does not fall: {values}"
 

@@ -1,0 +1,1 @@
+"$P" demo --help
