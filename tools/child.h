@@ -13,8 +13,8 @@ struct ps_child {
 };
 
 /*
- * Standard output goes to `out` (cut at size - 1, with a closing 0), standard error is thrown away. Returns its exit status,
- * 128 + the signal that ended it, or -1 when it could not be started or was killed for being late.
+ * Standard output goes to `out` (cut at size - 1, with a closing 0), standard error is thrown away. Returns its
+ * exit status, 128 + the signal that ended it, or -1 when it could not be started or was killed for being late.
  */
 int ps_child_run(const struct ps_child *child, char *out, size_t size);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The option table, its types, and the order of the places settings come from. Forked: each test has its own environment. */
+/* The option table, its types, and where settings come from. Forked: each test has its own environment. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
