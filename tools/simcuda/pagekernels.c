@@ -117,10 +117,14 @@ void sim_pk_declare(const struct sim_op *op)
             sim_fault_declare(item->counts, 2 * sizeof(uint64_t));
         }
     }
-    const struct sim_mapping *pool;
+    const struct sim_mapping *piece;
 
-    if (kind != PK_DROP && sim_va_find(b->pool, &pool, NULL)) {
-        sim_fault_declare(b->pool, pool->base + pool->bytes - b->pool);
+    /* The pool is mapped in pieces, one behind the other. */
+    for (CUdeviceptr at = b->pool; kind != PK_DROP && sim_va_find(at, &piece, NULL);) {
+        const CUdeviceptr end = piece->base + piece->bytes;
+
+        sim_fault_declare(at, end - at);
+        at = end;
     }
 }
 
