@@ -43,7 +43,8 @@ bool ps_patterns_init(struct ps_patterns *p, const char *list)
     }
 }
 
-bool ps_patterns_match(const struct ps_patterns *p, const char *range, char name_p[PS_REGION_NAME_MAX])
+bool ps_patterns_match(const struct ps_patterns *p, const char *range,
+                       char name_p[PS_REGION_NAME_MAX])
 {
     size_t n = 0;
     while (n < PS_REGION_NAME_MAX - 1 && range[n] != '\0' && range[n] != ';') {

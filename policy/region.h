@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PS_PATTERNS_MAX 32
+#define PS_PATTERNS_MAX    32
 #define PS_REGION_NAME_MAX 128 /* bytes of a name that are looked at, the zero included */
 
 struct ps_patterns {
@@ -23,7 +23,8 @@ struct ps_patterns {
 /* Splits a comma-separated list; spaces around items are dropped. False when there are too many or it is too long. */
 bool ps_patterns_init(struct ps_patterns *p, const char *list);
 /* Copies the name up to the first semicolon (cut at PS_REGION_NAME_MAX); false when no pattern matches. */
-bool ps_patterns_match(const struct ps_patterns *p, const char *range, char name_p[PS_REGION_NAME_MAX]);
+bool ps_patterns_match(const struct ps_patterns *p, const char *range,
+                       char name_p[PS_REGION_NAME_MAX]);
 
 struct ps_region_stack {
     uint32_t depth;      /* ranges open on this thread, matching or not */

@@ -13,10 +13,10 @@
 #include <stdint.h>
 
 struct ps_site {
-    uint32_t name;    /* number of the region's name */
-    uint32_t ordinal; /* among all allocations of the instance, from 0 */
-    bool proven;      /* named again after it was out */
-    bool unseen;      /* once freed after being out without having been named */
+    uint32_t name;      /* number of the region's name */
+    uint32_t ordinal;   /* among all allocations of the instance, from 0 */
+    bool proven;        /* named again after it was out */
+    bool unseen;        /* once freed after being out without having been named */
     uint32_t n_made;    /* tensors made at this site */
     uint32_t n_foreign; /* of them, named on a stream other than their group's */
 };
