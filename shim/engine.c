@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Engines: making, finding and ending them; what every entry does first and last. See engine_int.h for the lock.
+ * An engine is made by the first region allocation in its context and lives until the context is destroyed. It is
+ * never freed: a late call of another thread may still hold it, and there are few.
+ */
+#include "shim/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+pthread_mutex_t ps_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t ps_moved = PTHREAD_COND_INITIALIZER;
+
+static struct ps_engine
+    *_Atomic engines; /* changed under ps_lock; a hint elsewhere whether there is one */
+static pthread_key_t thread_key;
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+static bool thread_key_made;
+static __thread struct ps_thread *self __attribute__((tls_model("initial-exec")));
+static _Atomic uint64_t n_threads;
+
+static void thread_end(void *p)
+{
+    struct ps_thread *th = p;
+    pthread_mutex_lock(&ps_lock);
+    if (th->group != NULL) {
+        ps_group_close(th->group);
+    }
+    pthread_mutex_unlock(&ps_lock);
+    self = NULL;
+    free(th);
+}
+
+static void make_thread_key(void)
+{
+    thread_key_made = pthread_key_create(&thread_key, thread_end) == 0;
+}
+
+struct ps_thread *ps_thread_self(void)
+{
+    if (self == NULL) {
+        struct ps_thread *th = calloc(1, sizeof(*th));
+        if (th == NULL) {
+            return NULL;
+        }
+        pthread_once(&thread_once, make_thread_key);
+        if (!thread_key_made || pthread_setspecific(thread_key, th) != 0) {
+            free(th);
+            return NULL;
+        }
+        th->number = atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed) + 1;
+        self = th;
+    }
+    return self;
+}
+
+uint64_t ps_thread_number(void)
+{
+    const struct ps_thread *th = ps_thread_self();
+    return th != NULL ? th->number : 0;
+}
+
+void ps_guard_enter(struct ps_guard *g)
+{
+    g->saved_errno = errno;
+    g->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    g->pushed = false;
+    g->current = NULL;
+    ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
+    if (ps_driver.cuCtxGetCurrent(&g->current) != CUDA_SUCCESS) {
+        g->current = NULL;
+    }
+}
+
+void ps_guard_context(struct ps_guard *g, const struct ps_engine *e)
+{
+    if (g->current != e->ctx && !g->pushed) {
+        g->pushed = ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS;
+    }
+}
+
+void ps_guard_leave(struct ps_guard *g)
+{
+    if (g->pushed) {
+        CUcontext ctx;
+        ps_driver.cuCtxPopCurrent(&ctx);
+    }
+    ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
+    errno = g->saved_errno;
+}
+
+bool ps_stream_capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
+    /* Asking of the legacy stream while another blocking stream captures is an error that says just that. */
+    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+static _Atomic uint32_t n_blocking; /* of all contexts: counted before any engine exists */
+
+bool ps_streams_blocking(void)
+{
+    return atomic_load_explicit(&n_blocking, memory_order_relaxed) > 0;
+}
+
+void ps_engine_stream_created(CUstream stream, unsigned flags)
+{
+    (void)stream;
+    if ((flags & CU_STREAM_NON_BLOCKING) == 0) {
+        atomic_fetch_add_explicit(&n_blocking, 1, memory_order_relaxed);
+    }
+}
+
+/* What is to be recorded on the stream at a boundary is recorded now: later it cannot be. */
+static void flush_stream(CUstream stream, bool gone)
+{
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    for (struct ps_engine *e = engines; e != NULL; e = e->next) {
+        if (e->state != PS_ENGINE_READY ||
+            (guard.current != e->ctx && stream == CU_STREAM_LEGACY)) {
+            continue;
+        }
+        ps_group_flush(e, stream);
+        for (struct ps_group *g = e->groups; g != NULL && gone; g = g->next) {
+            g->stream = g->stream == stream ? NULL : g->stream;
+        }
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+}
+
+void ps_engine_stream_destroying(CUstream stream)
+{
+    unsigned flags = 0;
+    if (!ps_driver_init() || stream == NULL) {
+        return;
+    }
+    if (ps_streams_blocking() && ps_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+        (flags & CU_STREAM_NON_BLOCKING) == 0) {
+        atomic_fetch_sub_explicit(&n_blocking, 1, memory_order_relaxed);
+    }
+    if (engines != NULL) {
+        flush_stream(stream, true);
+    }
+}
+
+void ps_engine_capture_beginning(CUstream stream)
+{
+    if (ps_paging() && engines != NULL) {
+        flush_stream(stream, false);
+    }
+}
+
+struct ps_engine *ps_engines(void)
+{
+    return engines;
+}
+
+static struct ps_engine *find_any(CUcontext ctx)
+{
+    for (struct ps_engine *e = engines; e != NULL; e = e->next) {
+        if (e->ctx == ctx) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+struct ps_engine *ps_engine_find(CUcontext ctx)
+{
+    struct ps_engine *e = ctx != NULL ? find_any(ctx) : NULL;
+    return e != NULL && e->state == PS_ENGINE_READY ? e : NULL;
+}
+
+static int attribute(CUdevice device, CUdevice_attribute a)
+{
+    int value = 0;
+    return ps_driver.cuDeviceGetAttribute(&value, a, device) == CUDA_SUCCESS ? value : 0;
+}
+
+static enum ps_status query_device(struct ps_engine *e)
+{
+    CUmemAllocationProp prop;
+    size_t granularity = 0;
+
+    if (ps_driver.cuCtxGetDevice(&e->device) != CUDA_SUCCESS) {
+        return PS_ERR_DEVICE;
+    }
+    if (attribute(e->device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0 ||
+        attribute(e->device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 0) {
+        ps_warn_once(
+            "device %d has no virtual memory management: nothing is paged there, the job runs as without us",
+            e->device);
+        return PS_ERR_UNSUPPORTED;
+    }
+    e->rdma =
+        attribute(e->device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+    memset(&prop, 0, sizeof(prop));
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = e->device;
+    prop.allocFlags.gpuDirectRDMACapable = e->rdma ? 1 : 0;
+    const CUresult r = ps_driver.cuMemGetAllocationGranularity(&granularity, &prop,
+                                                               CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (r != CUDA_SUCCESS || granularity == 0) {
+        ps_warn_once("no mapping granularity: %s; nothing is paged",
+                     ps_driver_error_name(&ps_driver, r));
+        return PS_ERR_DEVICE;
+    }
+    e->granularity = granularity;
+    return PS_OK;
+}
+
+static CUresult make_streams(struct ps_engine *e)
+{
+    int least = 0;
+    int greatest = 0;
+    CUresult r = ps_driver.cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuStreamCreateWithPriority(&e->stash_stream, CU_STREAM_NON_BLOCKING, least);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuStreamCreateWithPriority(&e->drop_stream, CU_STREAM_NON_BLOCKING, least);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuStreamCreateWithPriority(&e->restore_stream, CU_STREAM_NON_BLOCKING,
+                                                 greatest);
+    }
+    return r;
+}
+
+/* Gives back what set_up has made so far. Lock not held. */
+static void tear_down(struct ps_engine *e)
+{
+    ps_pool_fini(e);
+    ps_kernels_unload(&ps_driver, &e->kernels);
+    CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream};
+    for (int i = 0; i < 3; i++) {
+        if (*streams[i] != NULL) {
+            ps_driver.cuStreamDestroy(*streams[i]);
+            *streams[i] = NULL;
+        }
+    }
+    ps_fences_fini(&e->fences);
+}
+
+static enum ps_status reserve_window(const struct ps_engine *e)
+{
+    size_t total = 0;
+    uint64_t bytes = ps_options.window_bytes;
+    if (bytes == PS_AUTO) {
+        /* Addresses of everything out and in, twice over for changing sizes, on every device of a node. */
+        ps_driver.cuDeviceTotalMem(&total, e->device);
+        bytes = (uint64_t)total * 16;
+    }
+    pthread_mutex_lock(&ps_lock);
+    const enum ps_status s = ps_window_reserve(bytes, e->granularity);
+    pthread_mutex_unlock(&ps_lock);
+    return s;
+}
+
+/* What an engine needs of the driver. Lock not held; nobody else uses the engine yet. */
+static enum ps_status set_up(struct ps_engine *e)
+{
+    enum ps_status s = query_device(e);
+    if (s == PS_OK) {
+        s = reserve_window(e);
+    }
+    if (s != PS_OK) {
+        return s;
+    }
+    CUresult r = make_streams(e);
+    if (r == CUDA_SUCCESS) {
+        r = ps_kernels_load(&ps_driver, &e->kernels);
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_warn_once("cannot load the stash kernels on device %d: %s; nothing is paged there",
+                     e->device, ps_driver_error_name(&ps_driver, r));
+        tear_down(e);
+        return PS_ERR_DEVICE;
+    }
+    s = ps_pool_init(e);
+    if (s != PS_OK) {
+        tear_down(e);
+    }
+    return s;
+}
+
+struct ps_engine *ps_engine_make(CUcontext ctx)
+{
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ctx != NULL ? find_any(ctx) : NULL;
+    if (e != NULL || ctx == NULL) {
+        if (e != NULL && e->state != PS_ENGINE_READY) {
+            e = NULL; /* being made by another thread, or broken: this allocation passes through */
+        }
+        pthread_mutex_unlock(&ps_lock);
+        return e;
+    }
+    e = calloc(1, sizeof(*e));
+    if (e != NULL) {
+        e->ctx = ctx;
+        e->state = PS_ENGINE_MAKING;
+        e->flights_end = &e->flights;
+        e->next = engines;
+        engines = e;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    if (e == NULL) {
+        return NULL;
+    }
+    const enum ps_status s = set_up(e);
+    pthread_mutex_lock(&ps_lock);
+    e->state = s == PS_OK ? PS_ENGINE_READY : PS_ENGINE_BROKEN;
+    pthread_mutex_unlock(&ps_lock);
+    return s == PS_OK ? e : NULL;
+}
+
+void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
+{
+    uint32_t uniform = 0;
+    for (uint32_t i = 0; i < fl->n; i++) {
+        ps_copy_settle(e, fl->copy[i]);
+        uniform += fl->copy[i]->uniform;
+    }
+    if (uniform == 0 && !e->no_gain) {
+        e->no_gain = true;
+        ps_info(
+            "a stashed group held no padding: later groups stay where they are until memory runs out");
+    }
+    ps_fence_unref(&e->fences, fl->fence);
+    free(fl);
+}
+
+void ps_engine_poll(struct ps_engine *e)
+{
+    while (e->flights != NULL && ps_fence_done(e->flights->fence)) {
+        struct ps_flight *fl = e->flights;
+        e->flights = fl->next;
+        if (e->flights == NULL) {
+            e->flights_end = &e->flights;
+        }
+        ps_flight_end(e, fl);
+    }
+    ps_pool_poll(e);
+}
+
+void ps_engine_reap(struct ps_engine *e)
+{
+    struct ps_unmap *ready = NULL;
+    pthread_mutex_lock(&ps_lock);
+    for (struct ps_unmap **at = &e->unmaps; *at != NULL;) {
+        struct ps_unmap *u = *at;
+        if (ps_fence_done(u->ready[0]) && ps_fence_done(u->ready[1])) {
+            *at = u->next;
+            u->next = ready;
+            ready = u;
+        } else {
+            at = &u->next;
+        }
+    }
+    pthread_mutex_unlock(&ps_lock);
+    if (ready == NULL) {
+        return;
+    }
+    for (struct ps_unmap *u = ready; u != NULL; u = u->next) {
+        const CUresult r = ps_driver.cuMemUnmap(u->slot.base, u->slot.bytes);
+        ps_count(map_calls, 1);
+        if (r != CUDA_SUCCESS) {
+            ps_count(errors, 1);
+            ps_error("cannot unmap freed memory: %s", ps_driver_error_name(&ps_driver, r));
+        }
+    }
+    pthread_mutex_lock(&ps_lock);
+    while (ready != NULL) {
+        struct ps_unmap *u = ready;
+        ready = u->next;
+        ps_fence_unref(&e->fences, u->ready[0]);
+        ps_fence_unref(&e->fences, u->ready[1]);
+        ps_slot_give(&u->slot);
+        free(u);
+    }
+    pthread_mutex_unlock(&ps_lock);
+}
+
+/* ---- the end of a context, of paging, of the process ---- */
+
+static void release_place(struct ps_tensor *t)
+{
+    if (t->chunks == NULL) {
+        return;
+    }
+    ps_driver.cuMemUnmap(t->slot.base, t->slot.bytes);
+    while (t->chunks != NULL) {
+        struct ps_chunk *c = t->chunks;
+        t->chunks = c->next;
+        ps_driver.cuMemRelease(c->handle);
+        free(c);
+    }
+}
+
+/* Takes the engine and everything in it out of sight. Lock held. */
+static void forget(struct ps_engine *e)
+{
+    if (engines == e) {
+        engines = e->next;
+    }
+    for (struct ps_engine *at = engines; at != NULL; at = at->next) {
+        if (at->next == e) {
+            at->next = e->next;
+        }
+    }
+    e->state = PS_ENGINE_BROKEN;
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            ps_window_name(&t->slot, NULL);
+        }
+    }
+}
+
+/* The context is about to go: nothing of it runs any more. Lock not held; nobody can find the engine. */
+static void release_memory(struct ps_engine *e)
+{
+    for (struct ps_group *g = e->groups, *next; g != NULL; g = next) {
+        next = g->next;
+        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            release_place(t);
+        }
+        if (!g->open) {
+            continue; /* a few hundred bytes stay: tensors may still be held by calls in flight */
+        }
+        g->engine = NULL;
+        g->tensors = NULL;
+    }
+    for (struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+        release_place(t);
+    }
+    for (struct ps_unmap *u = e->unmaps; u != NULL; u = u->next) {
+        ps_driver.cuMemUnmap(u->slot.base, u->slot.bytes);
+    }
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        while (e->free_chunks[k] != NULL) {
+            struct ps_chunk *c = e->free_chunks[k];
+            e->free_chunks[k] = c->next;
+            ps_driver.cuMemRelease(c->handle);
+            free(c);
+        }
+    }
+}
+
+static void end_engine(struct ps_engine *e)
+{
+    struct ps_guard g;
+    ps_guard_enter(&g);
+    ps_guard_context(&g, e);
+    pthread_mutex_lock(&ps_lock);
+    forget(e);
+    pthread_mutex_unlock(&ps_lock);
+    ps_driver.cuCtxSynchronize();
+    release_memory(e);
+    tear_down(e);
+    ps_guard_leave(&g);
+}
+
+void ps_engine_context_destroying(CUcontext ctx)
+{
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(ctx);
+    pthread_mutex_unlock(&ps_lock);
+    if (e != NULL) {
+        end_engine(e);
+    }
+}
+
+void ps_engine_device_resetting(CUdevice device)
+{
+    for (;;) {
+        pthread_mutex_lock(&ps_lock);
+        struct ps_engine *e = engines;
+        while (e != NULL && (e->device != device || e->state != PS_ENGINE_READY)) {
+            e = e->next;
+        }
+        pthread_mutex_unlock(&ps_lock);
+        if (e == NULL) {
+            return;
+        }
+        end_engine(e);
+    }
+}
+
+void ps_engine_forked(void)
+{
+    /* The lock may have been held by a thread that does not exist here. */
+    ps_paging_off();
+    pthread_mutex_init(&ps_lock, NULL);
+    pthread_cond_init(&ps_moved, NULL);
+}
+
+void ps_engine_exit(void)
+{
+    ps_observe_exit();
+}

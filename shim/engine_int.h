@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's own structures, shared by engine*.c, memory.c, pagepool.c and observe.c. One engine a context.
+ *
+ * One lock, ps_lock, guards everything here, the window and the fences; one condition, ps_moved, tells that a tensor
+ * left PS_MOVING. The lock is held across our own enqueues (record, wait, launch, fill), so that nobody sees a
+ * half-made transition, and never across the job's call nor a call of ours that allocates, maps, loads or waits: a
+ * tensor that such a call is about is PS_MOVING meanwhile and belongs to the thread that set that.
+ */
+#ifndef PS_SHIM_ENGINE_INT_H
+#define PS_SHIM_ENGINE_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kernels/kernels.h"
+#include "policy/budget.h"
+#include "policy/group.h"
+#include "policy/ranges.h"
+#include "policy/region.h"
+#include "policy/sites.h"
+#include "policy/sizes.h"
+#include "shim/driver.h"
+#include "shim/engine.h"
+#include "shim/fence.h"
+#include "shim/observe.h"
+#include "shim/window.h"
+
+#define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
+#define PS_PEERS_MAX   32 /* devices that may read our memory */
+#define PS_COPIES_MAX  16384 /* stashed tensors at one time: ledger words */
+
+/* A piece of physical memory: a power of two of granules. */
+struct ps_chunk {
+    CUmemGenericAllocationHandle handle;
+    uint64_t bytes;
+    struct ps_chunk *next;
+    struct ps_fence *ready[2]; /* in a free list: what its last user's end is behind */
+    unsigned size_class;
+};
+
+/* The stored content of a tensor: page table, ledger word, and the fences it is between. */
+struct ps_copy {
+    struct ps_copy *next;
+    uint64_t table;   /* device address of its page table */
+    uint64_t entry;   /* first entry in the table arena */
+    uint32_t n_pages; /* also the worst case that was reserved */
+    uint32_t stored;  /* pages taken from the pool; valid once settled */
+    uint32_t uniform;
+    uint16_t ledger; /* number of its ledger word and counters */
+    uint16_t seq;
+    bool settled;             /* the host has read the ledger */
+    bool dropping;            /* its drop is enqueued */
+    struct ps_fence *stash;   /* behind the stash */
+    struct ps_fence *dropped; /* behind the drop */
+};
+
+struct ps_tensor {
+    struct ps_engine *engine;
+    struct ps_group *group; /* NULL once dead */
+    struct ps_site *site;
+    struct ps_tensor *prev, *next;         /* in the group's list */
+    struct ps_tensor *lru_prev, *lru_next; /* in the engine's dead or cached list, oldest first */
+    struct ps_slot slot;
+    uint64_t bytes;  /* as the job asked */
+    uint64_t serial; /* unique for the process */
+    uint32_t n_chunks[PS_N_CLASSES];
+    struct ps_chunk *chunks; /* in address order; NULL when out */
+    struct ps_copy *copy;    /* cached or out */
+    struct ps_fence
+        *arrived; /* behind the copy that brought it in: a use on another stream waits for it */
+    struct ps_fence *ready[2]; /* dead: what the memory's last users' end is behind */
+    enum ps_residency state;
+    uint32_t pins;        /* calls of the job in flight that name it */
+    uint32_t n_unplanned; /* times it was brought back on its own */
+    bool pinned;          /* stays until freed */
+    bool freed;           /* the job freed it while pins > 0 */
+    bool was_out;         /* has been stashed */
+    bool seen;            /* named after it had been stashed */
+    bool foreign;         /* named on a stream other than the group's */
+};
+
+struct ps_group {
+    struct ps_engine *engine;     /* NULL once its context is gone */
+    struct ps_group *prev, *next; /* in the engine's list, oldest first */
+    struct ps_tensor *tensors;
+    uint64_t serial;
+    uint64_t thread;
+    uint32_t name;
+    uint32_t n_foreign;
+    CUstream stream; /* of its first allocation */
+    uint64_t stream_key;
+    bool open;
+    bool returned;         /* backward is using it: stays until freed */
+    bool kept;             /* counted as kept resident */
+    bool crowded;          /* named on more streams than we follow */
+    bool record_due;       /* named on its stream since home was recorded */
+    struct ps_fence *home; /* behind its last use on its own stream */
+    struct ps_fence *foreign[PS_FOREIGN_MAX];
+};
+
+/* One group's stash on its way. */
+struct ps_flight {
+    struct ps_flight *next;
+    struct ps_fence *fence;
+    uint64_t stream_key; /* of the group */
+    uint32_t n;
+    struct ps_copy *copy[PS_BATCH_MAX];
+};
+
+/* A mapping that goes once its fences are done. */
+struct ps_unmap {
+    struct ps_unmap *next;
+    struct ps_slot slot;
+    struct ps_fence *ready[2];
+};
+
+struct ps_pool_piece {
+    struct ps_pool_piece *next;
+    CUmemGenericAllocationHandle handle;
+    uint64_t base, bytes;
+};
+
+/* The page pool, its free list, page tables, ledger (pagepool.c). */
+struct ps_page_pool {
+    uint32_t page_bytes;
+    uint64_t base, room; /* reserved addresses */
+    uint64_t mapped;     /* bytes of it backed, from the front */
+    uint64_t grow_unit;
+    struct ps_pool_piece *pieces;
+    uint64_t arena, arena_bytes; /* device memory of free list, slots, counters and tables */
+    CUmemGenericAllocationHandle arena_handle;
+    uint64_t list, counts, tables; /* device addresses in it */
+    struct ps_ranges entries;
+    uint64_t *ledger;       /* pinned host memory */
+    uint64_t ledger_device; /* the same, as the device sees it */
+    struct ps_ranges ledger_free;
+    uint16_t seq;
+    struct ps_budget budget;
+    bool growing;
+    struct ps_fence
+        *pushed; /* behind the last drop or grow: the list's tail is moved in this order */
+    struct ps_copy *drops, **drops_end; /* enqueued, not yet seen complete */
+};
+
+struct ps_engine {
+    struct ps_engine *next;
+    CUcontext ctx;
+    CUdevice device;
+    enum { PS_ENGINE_MAKING, PS_ENGINE_READY, PS_ENGINE_BROKEN } state;
+    uint64_t granularity;
+    bool rdma;               /* memory is made fit for GPUDirect RDMA */
+    CUstream stash_stream;   /* low priority */
+    CUstream drop_stream;    /* low priority; no job stream ever waits for it */
+    CUstream restore_stream; /* high priority; restores that no stream of the job can carry */
+    struct ps_kernels kernels;
+    struct ps_fences fences;
+    struct ps_page_pool pool;
+    struct ps_chunk *free_chunks[PS_N_CLASSES];
+    uint64_t chunk_bytes;                   /* all chunks that exist */
+    uint64_t live_bytes;                    /* of tensors the job holds */
+    struct ps_tensor *dead, *dead_last;     /* freed, still mapped */
+    struct ps_tensor *cached, *cached_last; /* stashed, place intact */
+    struct ps_group *groups, *groups_last;
+    struct ps_flight *flights, **flights_end;
+    struct ps_unmap *unmaps;
+    struct ps_sites sites;
+    CUdevice peer[PS_PEERS_MAX];
+    uint32_t n_peers;
+    bool ended; /* paging has ended: everything was brought back */
+    bool
+        no_gain; /* a stashed group had no uniform page: later ones stay until an allocation fails */
+};
+
+struct ps_thread {
+    uint64_t number;
+    struct ps_region_stack stack;
+    struct ps_group
+        *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
+    uint32_t ordinal; /* of the next allocation of the instance */
+};
+
+extern pthread_mutex_t ps_lock;
+extern pthread_cond_t ps_moved;
+
+/* ---- engine.c ---- */
+/* What every entry does first and last: errno, capture mode, current context. */
+struct ps_guard {
+    int saved_errno;
+    CUstreamCaptureMode mode;
+    CUcontext current; /* as the job has it; NULL when none */
+    bool pushed;
+};
+void ps_guard_enter(struct ps_guard *g);
+void ps_guard_leave(struct ps_guard *g);
+/* Makes the engine's context current until ps_guard_leave. */
+void ps_guard_context(struct ps_guard *g, const struct ps_engine *e);
+
+struct ps_thread *ps_thread_self(void); /* NULL when host memory is exhausted */
+uint64_t ps_thread_number(void);
+/* The context's engine, if it is ready. Lock held. */
+struct ps_engine *ps_engine_find(CUcontext ctx);
+struct ps_engine *ps_engines(void);
+/* The current context's engine, made when it is new; NULL when it cannot be. Lock not held. */
+struct ps_engine *ps_engine_make(CUcontext ctx);
+/* Reads what the device has told: settles stashes, ends drops. Lock held. */
+void ps_engine_poll(struct ps_engine *e);
+/* Undoes mappings whose fences are done. Lock not held. */
+void ps_engine_reap(struct ps_engine *e);
+bool ps_stream_capturing(CUstream stream);
+/* The job has blocking streams: then a record in the legacy stream is a barrier for them. */
+bool ps_streams_blocking(void);
+/* A stash of the group was seen complete. Lock held. Frees the flight. */
+void ps_flight_end(struct ps_engine *e, struct ps_flight *fl);
+
+/* ---- memory.c: chunks and places ---- */
+struct ps_take {
+    struct ps_chunk *got; /* any order */
+    uint32_t create[PS_N_CLASSES];
+    struct ps_tensor *victims; /* PS_MOVING by this thread, to be unmapped; linked by lru_next */
+};
+/* Chooses memory for n[] chunks that `stream_key` may use at once. keep_reserve leaves what the largest group needs. Lock held. */
+void ps_memory_take(struct ps_engine *e, const uint32_t n[PS_N_CLASSES], uint64_t stream_key,
+                    bool keep_reserve, struct ps_take *take_p);
+/* Idle chunks of each class beyond what restoring the largest group takes. Lock held. */
+void ps_memory_count_spare(const struct ps_engine *e, uint32_t n_p[PS_N_CLASSES]);
+/* Unmaps victims, makes what lacks, maps all at the tensor's addresses. On failure the take is undone. Lock not held. */
+CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_take *take);
+/* A live tensor's place becomes free memory once `ready` is done; the tensor's addresses are unmapped then. Lock held. */
+void ps_memory_break_dead(struct ps_engine *e, struct ps_tensor *t);
+/* Releases memory nobody needs, less the reserve. Returns the bytes. Lock not held. */
+uint64_t ps_memory_release_idle(struct ps_engine *e);
+/* Gives the job's own pool's unused memory back to the device. Lock not held. */
+void ps_memory_trim_pool(const struct ps_engine *e);
+/* The chunks of a tensor whose addresses have just been unmapped become free. Lock held. */
+void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t);
+CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
+                          CUmemGenericAllocationHandle *handle_p);
+CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t bytes);
+
+void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
+void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
+
+/* ---- pagepool.c ---- */
+enum ps_status PS_MUST_CHECK ps_pool_init(struct ps_engine *e);
+void ps_pool_fini(struct ps_engine *e);
+/* Grows so that `pages` are certain, if the device has room and no push is on its way elsewhere. Lock held; let go and taken again. */
+void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
+/* Gives all pages' memory back when nothing is out. Lock held; let go and taken again. */
+void ps_pool_shrink(struct ps_engine *e);
+uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
+/* NULL: no table room, no ledger word or no host memory. Lock held. */
+struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages);
+void ps_copy_free(struct ps_engine *e, struct ps_copy *c);
+void ps_copy_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+                  struct ps_batch_item *item_p);
+/* Reads the ledger of a copy whose stash fence is done. Lock held. */
+void ps_copy_settle(struct ps_engine *e, struct ps_copy *c);
+/* Enqueues the return of the pages of tensors' copies, behind `after` (may be NULL); the tensors lose them. Lock held. */
+CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                        struct ps_fence *after);
+void ps_pool_poll(struct ps_engine *e);
+
+/* ---- engine_move.c ---- */
+/* Stashes what may leave at a boundary of this thread. Lock held; let go and taken again. */
+void ps_move_out(struct ps_engine *e, uint64_t thread);
+/* Brings tensors (PS_OUT, at most PS_BATCH_MAX) back in the order of `stream`. Lock held; let go and taken again. */
+CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream);
+/* Takes a cached tensor's place back, unless the driver refuses to order that: then it stays cached. Lock held. */
+CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
+
+/* ---- engine_touch.c ---- */
+/* Work that uses the tensor has been enqueued on the stream, which belongs to ctx. Lock held. */
+void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream);
+/* Records now what was to be recorded at the next boundary on this stream. Lock held. */
+void ps_group_flush(struct ps_engine *e, CUstream stream);
+
+/* ---- engine_alloc.c ---- */
+/* The last step of a free, when nothing names the tensor any more. Lock held. */
+void ps_tensor_die(struct ps_tensor *t);
+void ps_group_close(struct ps_group *g);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moving groups out and tensors in.
+ *
+ * Out, at a boundary: stash_stream waits for the fence behind the group's last use on its own stream (recorded at
+ * the boundary) and copies; uses on other streams must be complete already. While stashes of groups of one stream of
+ * the job are on their way, none of another stream's group is queued behind them. No stream of the job ever waits
+ * for stash_stream, except to take back a tensor that is being stashed.
+ *
+ * In: the restore runs on the stream of the call that needs it, behind the tensor's own stash; its pages go back on
+ * drop_stream, behind the restore. No stream of the job ever waits for drop_stream.
+ *
+ * Lock held in every function; let go where it says so.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+static bool movable(const struct ps_tensor *t)
+{
+    return t->state == PS_RESIDENT && !t->pinned && !t->freed &&
+           t->n_unplanned < PS_UNPLANNED_MAX && ps_site_eligible(t->site);
+}
+
+static void view_group(const struct ps_engine *e, const struct ps_group *g, uint64_t thread,
+                       struct ps_group_view *v)
+{
+    memset(v, 0, sizeof(*v));
+    v->open = g->open;
+    v->returned = g->returned;
+    v->crowded = g->crowded;
+    v->same_thread = g->thread == thread;
+    if (v->open || v->returned || !v->same_thread) {
+        return;
+    }
+    for (uint32_t i = 0; i < g->n_foreign; i++) {
+        v->foreign_pending = v->foreign_pending || !ps_fence_done(g->foreign[i]);
+    }
+    for (const struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
+        v->lane_busy = v->lane_busy || fl->stream_key != g->stream_key;
+    }
+    for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+        v->n_pinned += t->pins > 0;
+        v->foreign_pending =
+            v->foreign_pending || (t->arrived != NULL && t->arrived->stream_key != g->stream_key &&
+                                   !ps_fence_done(t->arrived));
+        v->n_movable += movable(t);
+    }
+}
+
+static bool may_leave(const struct ps_engine *e, const struct ps_group *g, uint64_t thread)
+{
+    struct ps_group_view v;
+    view_group(e, g, thread, &v);
+    return ps_group_may_leave(&v);
+}
+
+/* The oldest stash not known complete, if this boundary has something to stash: the host stays two groups behind. */
+static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
+{
+    if (e->flights == NULL) {
+        return NULL;
+    }
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (may_leave(e, g, thread)) {
+            struct ps_fence *last = NULL;
+            for (struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
+                last = fl->fence;
+            }
+            return ps_fence_ref(last);
+        }
+    }
+    return NULL;
+}
+
+/* Waits for the stashes of the boundary before this one: behind them the GPU still has the last group's work. */
+static void throttle(struct ps_engine *e, uint64_t thread)
+{
+    struct ps_fence *f = throttle_fence(e, thread);
+    if (f == NULL) {
+        return;
+    }
+    if (!ps_fence_done(f)) {
+        const CUstream stream = e->groups_last->stream;
+        pthread_mutex_unlock(&ps_lock);
+        ps_driver.cuEventSynchronize(f->event);
+        const bool idle =
+            stream != CU_STREAM_PER_THREAD && ps_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
+        pthread_mutex_lock(&ps_lock);
+        ps_count(throttle_waits, 1);
+        ps_count(idle_waits, idle);
+    }
+    ps_fence_unref(&e->fences, f);
+    ps_engine_poll(e);
+}
+
+static uint64_t group_pages(const struct ps_engine *e, const struct ps_group *g)
+{
+    uint64_t pages = 0;
+    for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+        pages += movable(t) ? ps_pool_pages(&e->pool, t->bytes) : 0;
+    }
+    return pages;
+}
+
+/* Makes stash_stream wait for every use of the group. */
+static CUresult order_stash(struct ps_engine *e, struct ps_group *g)
+{
+    if (g->record_due) {
+        if (ps_stream_capturing(g->stream)) {
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+        ps_group_flush(e, g->stream);
+        if (g->record_due) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+    }
+    return ps_fence_wait(g->home, ps_stream_key(e->ctx, e->stash_stream), e->stash_stream);
+}
+
+static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch *b,
+                       struct ps_tensor **t_p, struct ps_flight *fl)
+{
+    struct ps_page_pool *p = &e->pool;
+    uint32_t n = 0;
+
+    memset(b, 0, offsetof(struct ps_batch, items));
+    b->pool = p->base;
+    b->free_list = p->list;
+    b->page_bytes = p->page_bytes;
+    for (struct ps_tensor *t = g->tensors; t != NULL && n < PS_BATCH_MAX; t = t->next) {
+        if (!movable(t)) {
+            continue;
+        }
+        const uint32_t pages = ps_pool_pages(p, t->bytes);
+        if (!ps_budget_reserve(&p->budget, pages)) {
+            break;
+        }
+        struct ps_copy *c = ps_copy_make(e, pages);
+        if (c == NULL) {
+            ps_budget_cancel(&p->budget, pages);
+            break;
+        }
+        ps_copy_item(e, t, c, &b->items[n]);
+        fl->copy[n] = c;
+        t_p[n++] = t;
+    }
+    b->n_items = n;
+    fl->n = n;
+    return n;
+}
+
+static void undo(struct ps_engine *e, struct ps_flight *fl)
+{
+    for (uint32_t i = 0; i < fl->n; i++) {
+        ps_budget_cancel(&e->pool.budget, fl->copy[i]->n_pages);
+        ps_copy_free(e, fl->copy[i]);
+    }
+    free(fl);
+}
+
+static void mark_cached(struct ps_engine *e, struct ps_tensor *t, struct ps_copy *c,
+                        struct ps_fence *f)
+{
+    ps_assert(ps_residency_may(t->state, PS_CACHED));
+    c->stash = ps_fence_ref(f);
+    t->copy = c;
+    t->state = PS_CACHED;
+    t->was_out = true;
+    ps_list_append(&e->cached, &e->cached_last, t);
+    ps_count(stashes, 1);
+}
+
+/* The stash runs, but no event could be recorded behind it: wait for it. False when the context has failed. */
+static bool wait_stash(struct ps_engine *e)
+{
+    ps_count(errors, 1);
+    ps_count(host_syncs, 1);
+    return ps_driver.cuStreamSynchronize(e->stash_stream) == CUDA_SUCCESS;
+}
+
+/* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
+static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
+{
+    struct ps_batch b;
+    struct ps_tensor *t[PS_BATCH_MAX];
+    struct ps_flight *fl = calloc(1, sizeof(*fl));
+    const uint32_t n = fl != NULL ? gather(e, g, &b, t, fl) : 0;
+    if (n == 0) {
+        free(fl);
+        return 0;
+    }
+    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b);
+    if (r != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_error("cannot stash a group: %s; it stays on the device",
+                 ps_driver_error_name(&ps_driver, r));
+        undo(e, fl);
+        return 0;
+    }
+    fl->fence = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    if (fl->fence == NULL && !wait_stash(e)) {
+        g->crowded = true;
+        return 0;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        mark_cached(e, t[i], fl->copy[i], fl->fence);
+    }
+    if (fl->fence == NULL) {
+        ps_flight_end(e, fl);
+        return n;
+    }
+    fl->stream_key = g->stream_key;
+    *e->flights_end = fl;
+    e->flights_end = &fl->next;
+    return n;
+}
+
+static void keep(struct ps_group *g)
+{
+    if (!g->kept) {
+        g->kept = true;
+        ps_count(kept_resident, 1);
+    }
+}
+
+static void stash_group(struct ps_engine *e, struct ps_group *g)
+{
+    const CUresult r = order_stash(e, g);
+    if (r != CUDA_SUCCESS) {
+        keep(g);
+        return;
+    }
+    while (stash_batch(e, g) == PS_BATCH_MAX) {
+    }
+}
+
+void ps_move_out(struct ps_engine *e, uint64_t thread)
+{
+    throttle(e, thread);
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (!may_leave(e, g, thread)) {
+            continue;
+        }
+        if (e->no_gain) {
+            keep(g);
+            continue;
+        }
+        const uint64_t pages = group_pages(e, g);
+        const uint64_t serial = g->serial;
+        ps_pool_ensure(e, pages);
+        /* The lock was let go: the group may have gone, or be in use. */
+        for (g = e->groups; g != NULL && g->serial < serial; g = g->next) {
+        }
+        if (g == NULL) {
+            return;
+        }
+        if (g->serial != serial || !may_leave(e, g, thread)) {
+            continue;
+        }
+        if (ps_budget_available(&e->pool.budget) < group_pages(e, g)) {
+            keep(g);
+            continue;
+        }
+        stash_group(e, g);
+    }
+}
+
+CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+{
+    ps_assert(t->state == PS_CACHED && ps_residency_may(t->state, PS_RESIDENT));
+    /* The stash still reads the place: what the stream does next may write it. */
+    const CUresult r = ps_fence_wait(t->copy->stash, ps_stream_key(e->ctx, stream), stream);
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    ps_list_remove(&e->cached, &e->cached_last, t);
+    t->state = PS_RESIDENT;
+    ps_fence_unref(&e->fences, t->arrived);
+    t->arrived = ps_fence_ref(t->copy->stash);
+    ps_count(cache_hits, 1);
+    ps_copies_drop(e, &t, 1, NULL);
+    return CUDA_SUCCESS;
+}
+
+/* ---- in ---- */
+
+static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                     struct ps_batch *b)
+{
+    memset(b, 0, offsetof(struct ps_batch, items));
+    b->pool = e->pool.base;
+    b->free_list = e->pool.list;
+    b->page_bytes = e->pool.page_bytes;
+    b->n_items = n;
+    for (uint32_t i = 0; i < n; i++) {
+        ps_copy_item(e, t[i], t[i]->copy, &b->items[i]);
+    }
+}
+
+/* Memory for tensors that are PS_MOVING: mapped and ready for the stream. Lock let go meanwhile. */
+static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                          uint64_t stream_key)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
+        struct ps_take take;
+        ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
+        pthread_mutex_unlock(&ps_lock);
+        r = ps_memory_build(e, t[i], &take);
+        if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+            /* The reserve is in use: what is freed but not yet finished is the last resort. */
+            ps_count(host_syncs, 1);
+            ps_driver.cuCtxSynchronize();
+            pthread_mutex_lock(&ps_lock);
+            ps_engine_poll(e);
+            ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
+            pthread_mutex_unlock(&ps_lock);
+            ps_engine_reap(e);
+            r = ps_memory_build(e, t[i], &take);
+        }
+        pthread_mutex_lock(&ps_lock);
+    }
+    return r;
+}
+
+/* Takes mapped places away again after a failure: the tensors are out as before. Lock let go meanwhile. */
+static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (t[i]->chunks != NULL) {
+            pthread_mutex_unlock(&ps_lock);
+            /* A restore may have been enqueued before the failure. */
+            ps_driver.cuCtxSynchronize();
+            ps_driver.cuMemUnmap(t[i]->slot.base, t[i]->slot.bytes);
+            pthread_mutex_lock(&ps_lock);
+            ps_memory_take_back(e, t[i]);
+        }
+        t[i]->state = PS_OUT;
+    }
+}
+
+/* Waits for a fence with the lock let go, where the driver refuses to order a stream behind it. */
+static CUresult wait_unlocked(struct ps_engine *e, struct ps_fence *f)
+{
+    ps_fence_ref(f);
+    ps_count(errors, 1);
+    ps_count(host_syncs, 1);
+    pthread_mutex_unlock(&ps_lock);
+    const CUresult r = ps_driver.cuEventSynchronize(f->event);
+    pthread_mutex_lock(&ps_lock);
+    ps_fence_unref(&e->fences, f);
+    return r;
+}
+
+/* Restore enqueued on the stream, behind the tensors' stashes; the fence behind it, or NULL if it is complete. */
+static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                                CUstream stream, struct ps_fence **f_p)
+{
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    struct ps_batch b;
+    CUresult r = CUDA_SUCCESS;
+
+    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
+        r = ps_fence_wait(t[i]->copy->stash, key, stream);
+        if (r != CUDA_SUCCESS) {
+            r = wait_unlocked(e, t[i]->copy->stash);
+        }
+    }
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    batch_of(e, t, n, &b);
+    r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b);
+    if (r != CUDA_SUCCESS) {
+        /* Once more: a driver that has just had its memory back may do it now, and the data has no other way home. */
+        ps_count(errors, 1);
+        r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b);
+    }
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    *f_p = ps_fence_record(&e->fences, e->ctx, stream, &r);
+    if (*f_p != NULL) {
+        return CUDA_SUCCESS;
+    }
+    ps_count(errors, 1);
+    ps_count(host_syncs, 1);
+    pthread_mutex_unlock(&ps_lock);
+    r = ps_driver.cuStreamSynchronize(stream);
+    pthread_mutex_lock(&ps_lock);
+    return r;
+}
+
+CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream)
+{
+    struct ps_fence *f = NULL;
+    CUresult r = place_all(e, t, n, ps_stream_key(e->ctx, stream));
+
+    if (r == CUDA_SUCCESS) {
+        r = enqueue_restore(e, t, n, stream, &f);
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_error("cannot bring back %u tensors: %s; the job's call fails with that", n,
+                 ps_driver_error_name(&ps_driver, r));
+        unplace_all(e, t, n);
+    } else {
+        for (uint32_t i = 0; i < n; i++) {
+            ps_assert(ps_residency_may(t[i]->state, PS_RESIDENT));
+            t[i]->state = PS_RESIDENT;
+            ps_fence_unref(&e->fences, t[i]->arrived);
+            t[i]->arrived = ps_fence_ref(f);
+            if (f != NULL && t[i]->group != NULL && t[i]->group->stream_key == f->stream_key) {
+                ps_fence_unref(&e->fences, t[i]->group->home);
+                t[i]->group->home = ps_fence_ref(f);
+            }
+            ps_count(restores, 1);
+            ps_count(bytes_restored, (uint64_t)t[i]->copy->stored * e->pool.page_bytes);
+        }
+        ps_copies_drop(e, t, n, f);
+        ps_fence_unref(&e->fences, f);
+    }
+    pthread_cond_broadcast(&ps_moved);
+    for (uint32_t i = 0; i < n; i++) {
+        if (t[i]->freed && t[i]->pins == 0) {
+            ps_tensor_die(t[i]);
+        }
+    }
+    return r;
+}

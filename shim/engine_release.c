@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Giving back: what we hold unused when a call of the job runs out of memory or trims its pool, and everything when
+ * paging ends. Any thread; takes the lock. These may wait for the device: without us the call would have failed.
+ */
+#include <stdlib.h>
+
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+static uint64_t release_unused(struct ps_engine *e)
+{
+    uint64_t bytes;
+    pthread_mutex_lock(&ps_lock);
+    ps_engine_poll(e);
+    bytes = e->pool.mapped;
+    ps_pool_shrink(e);
+    bytes -= e->pool.mapped;
+    pthread_mutex_unlock(&ps_lock);
+    return bytes + ps_memory_release_idle(e);
+}
+
+bool ps_engine_give_back(void)
+{
+    struct ps_guard guard;
+    bool worth = false;
+    if (!ps_driver_init() || ps_engines() == NULL) {
+        return false;
+    }
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(guard.current);
+    pthread_mutex_unlock(&ps_lock);
+    /* While a stream of this context captures, waiting for the context fails, and nothing may be changed. */
+    if (e != NULL && ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
+        ps_count(give_backs, 1);
+        pthread_mutex_lock(&ps_lock);
+        e->no_gain = false;
+        pthread_mutex_unlock(&ps_lock);
+        const uint64_t bytes = release_unused(e);
+        ps_memory_trim_pool(e);
+        ps_info(
+            "a call of the job ran out of memory: gave back %llu MiB of ours and the pool's unused memory",
+            (unsigned long long)(bytes >> 20));
+        worth = true;
+    }
+    ps_guard_leave(&guard);
+    return worth;
+}
+
+void ps_engine_trim(CUmemoryPool pool)
+{
+    struct ps_guard guard;
+    if (!ps_driver_init() || ps_engines() == NULL) {
+        return;
+    }
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(guard.current);
+    pthread_mutex_unlock(&ps_lock);
+    CUmemoryPool own;
+    if (e != NULL && ps_driver.cuDeviceGetDefaultMemPool(&own, e->device) == CUDA_SUCCESS &&
+        own == pool) {
+        release_unused(e);
+    }
+    ps_guard_leave(&guard);
+}
+
+/* Brings one tensor that is not resident back. Lock held; let go and taken again. False when there was none, or on failure. */
+static bool bring_one(struct ps_engine *e, CUresult *r_p)
+{
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        g->crowded = true; /* nothing of it leaves again */
+        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->state == PS_OUT) {
+                t->state = PS_MOVING;
+                *r_p = ps_move_in(e, &t, 1, e->restore_stream);
+                return *r_p == CUDA_SUCCESS;
+            }
+            if (t->state == PS_CACHED) {
+                *r_p = ps_move_back(e, t, e->restore_stream);
+                return *r_p == CUDA_SUCCESS;
+            }
+        }
+    }
+    return false;
+}
+
+static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
+{
+    CUresult r = CUDA_SUCCESS;
+    ps_guard_context(guard, e);
+    pthread_mutex_lock(&ps_lock);
+    while (bring_one(e, &r)) {
+    }
+    pthread_mutex_unlock(&ps_lock);
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuStreamSynchronize(e->restore_stream);
+    }
+    return r == CUDA_SUCCESS;
+}
+
+void ps_engine_end_paging(const char *why)
+{
+    struct ps_guard guard;
+    bool all = true;
+    if (!ps_paging()) {
+        return;
+    }
+    ps_paging_off();
+    if (ps_driver_init() && ps_engines() != NULL) {
+        for (;;) {
+            struct ps_engine *e;
+            ps_guard_enter(&guard);
+            pthread_mutex_lock(&ps_lock);
+            e = ps_engines();
+            while (e != NULL && (e->state != PS_ENGINE_READY || e->ended)) {
+                e = e->next;
+            }
+            if (e != NULL) {
+                e->ended = true;
+            }
+            pthread_mutex_unlock(&ps_lock);
+            all = (e == NULL || bring_all(e, &guard)) && all;
+            ps_guard_leave(&guard);
+            if (e == NULL) {
+                break;
+            }
+        }
+    }
+    if (all) {
+        ps_warn("paging ends here: %s; everything is back in its place, the job runs on without us",
+                why);
+    } else {
+        ps_error(
+            "paging ends here: %s; some tensors could not be brought back: calls that name them fail",
+            why);
+    }
+}

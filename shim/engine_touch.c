@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Touches: a call of the job that names addresses of tensors. Before the call the tensors become resident, in order
+ * before what the call's stream does next, and are pinned; after it their group's use is noted. A pinned tensor is
+ * neither stashed nor recycled.
+ *
+ * On the group's own stream the use is recorded at the next boundary only. On any other stream, on a per-thread
+ * default stream, and on the legacy stream while the job has blocking streams (a record there is a barrier), it is
+ * recorded right after the call, so that no later work of that stream gets in front of us.
+ *
+ * Any thread. Lock: taken here, never held across the job's call.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+/* ---- collecting addresses: no lock ---- */
+
+static uint64_t *addresses(struct ps_touches *t)
+{
+    return t->more != NULL ? t->more : t->inline_addr;
+}
+
+void ps_touches_add(struct ps_touches *t, uint64_t address)
+{
+    if (!ps_in_window(address) || (t->n > 0 && addresses(t)[t->n - 1] == address)) {
+        return;
+    }
+    if (t->n == t->capacity) {
+        uint64_t *more = malloc(2 * (size_t)t->capacity * sizeof(*more));
+        if (more == NULL) {
+            /* Without the list we cannot know what the call needs: bring everything back, for good. */
+            ps_engine_end_paging("no host memory to note what a launch names");
+            return;
+        }
+        memcpy(more, addresses(t), t->n * sizeof(*more));
+        free(t->more);
+        t->more = more;
+        t->capacity *= 2;
+    }
+    addresses(t)[t->n++] = address;
+}
+
+void ps_touches_add_range(struct ps_touches *t, uint64_t address, uint64_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    ps_touches_add(t, address);
+    ps_touches_add(t, address + bytes - 1);
+}
+
+static void end_list(struct ps_touches *t)
+{
+    free(t->more);
+    if (t->held != t->inline_held) {
+        free(t->held);
+    }
+    ps_touches_init(t);
+}
+
+/* ---- whose use is ordered how ---- */
+
+static void note_foreign(struct ps_tensor *t, CUcontext ctx, CUstream stream)
+{
+    struct ps_group *g = t->group;
+    struct ps_engine *e = g->engine;
+    CUresult r = CUDA_ERROR_INVALID_CONTEXT;
+    struct ps_fence *f = ctx == e->ctx ? ps_fence_record(&e->fences, ctx, stream, &r) : NULL;
+
+    if (!t->foreign) {
+        t->foreign = true;
+        t->site->n_foreign++;
+    }
+    if (f == NULL) {
+        g->crowded = true; /* a use that we cannot follow: the group stays */
+        return;
+    }
+    for (uint32_t i = 0; i < g->n_foreign; i++) {
+        if (g->foreign[i]->stream_key == f->stream_key || ps_fence_done(g->foreign[i])) {
+            ps_fence_unref(&e->fences, g->foreign[i]);
+            g->foreign[i] = f;
+            return;
+        }
+    }
+    if (g->n_foreign == PS_FOREIGN_MAX) {
+        g->crowded = true;
+        ps_fence_unref(&e->fences, f);
+        return;
+    }
+    g->foreign[g->n_foreign++] = f;
+}
+
+void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream)
+{
+    struct ps_group *g = t->group;
+    struct ps_engine *e = g->engine;
+    const uint64_t key = ps_stream_key(ctx, stream);
+
+    if (key != g->stream_key) {
+        note_foreign(t, ctx, stream);
+        return;
+    }
+    g->stream = stream; /* after a destroyed stream its handle may come back for a new one */
+    const bool eager =
+        stream == CU_STREAM_PER_THREAD || (stream == CU_STREAM_LEGACY && ps_streams_blocking());
+    if (!eager) {
+        g->record_due = true;
+        return;
+    }
+    CUresult r;
+    struct ps_fence *f = ps_fence_record(&e->fences, ctx, stream, &r);
+    if (f == NULL) {
+        g->crowded = true;
+        return;
+    }
+    ps_fence_unref(&e->fences, g->home);
+    g->home = f;
+}
+
+void ps_group_flush(struct ps_engine *e, CUstream stream)
+{
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    struct ps_fence *shared = NULL;
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (!g->record_due || g->stream_key != key) {
+            continue;
+        }
+        CUresult r;
+        if (shared == NULL) {
+            shared = ps_fence_record(&e->fences, e->ctx, stream, &r);
+        }
+        if (shared == NULL) {
+            g->crowded = true;
+            continue;
+        }
+        ps_fence_unref(&e->fences, g->home);
+        g->home = ps_fence_ref(shared);
+        g->record_due = false;
+    }
+    ps_fence_unref(&e->fences, shared);
+}
+
+/* ---- before the call ---- */
+
+static bool hold(struct ps_touches *t, struct ps_tensor *tensor)
+{
+    for (unsigned i = 0; i < t->n_held; i++) {
+        if (t->held[i] == tensor) {
+            return true;
+        }
+    }
+    if (t->n_held == PS_TOUCH_INLINE && t->held == t->inline_held) {
+        /* At most one tensor an address. */
+        void **more = malloc((size_t)t->n * sizeof(*more));
+        if (more == NULL) {
+            return false;
+        }
+        memcpy(more, t->held, sizeof(t->inline_held));
+        t->held = more;
+    }
+    t->held[t->n_held++] = tensor;
+    tensor->pins++;
+    return true;
+}
+
+static bool find_tensors(struct ps_touches *t)
+{
+    for (unsigned i = 0; i < t->n; i++) {
+        struct ps_tensor *tensor = ps_window_find(addresses(t)[i]);
+        if (tensor != NULL && !tensor->freed && !hold(t, tensor)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void release_held(struct ps_touches *t)
+{
+    for (unsigned i = 0; i < t->n_held; i++) {
+        struct ps_tensor *tensor = t->held[i];
+        ps_assert(tensor->pins > 0);
+        if (--tensor->pins == 0 && tensor->freed && tensor->state != PS_MOVING) {
+            ps_tensor_die(tensor);
+        }
+    }
+    t->n_held = 0;
+}
+
+static bool last_alive(const struct ps_group *g)
+{
+    for (const struct ps_group *later = g->next; later != NULL; later = later->next) {
+        if (later->open || later->tensors != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_proven(const struct ps_group *g)
+{
+    for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+        if (t->was_out && !t->site->proven) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What a touch of a tensor that is cached or out brings back, and its counters. */
+static enum ps_scope scope_of(struct ps_tensor *t)
+{
+    struct ps_group *g = t->group;
+    if (g->returned) {
+        return PS_SCOPE_GROUP;
+    }
+    const enum ps_scope scope = ps_group_scope(last_alive(g) && !g->open, all_proven(g));
+    if (scope == PS_SCOPE_RETURN) {
+        g->returned = true;
+        ps_count(restores_on_demand, 1);
+    } else if (t->state == PS_OUT) {
+        ps_count(unplanned_touches, 1);
+        ps_count(remaps, 1);
+        t->n_unplanned++;
+    }
+    return scope;
+}
+
+/* Tensors to bring in for one that is cached or out, marked PS_MOVING; cached ones are simply taken back. */
+static uint32_t choose(struct ps_tensor *t, CUstream stream, struct ps_tensor *out[PS_BATCH_MAX])
+{
+    struct ps_group *g = t->group;
+    const bool whole = scope_of(t) != PS_SCOPE_TENSOR;
+    uint32_t n = 0;
+
+    if (t->state == PS_OUT) {
+        t->state = PS_MOVING;
+        out[n++] = t;
+    }
+    for (struct ps_tensor *m = whole ? g->tensors : NULL; m != NULL; m = m->next) {
+        if (m->state == PS_OUT && !m->freed && n < PS_BATCH_MAX) {
+            m->state = PS_MOVING;
+            out[n++] = m;
+        } else if (m->state == PS_CACHED && !m->freed && m != t) {
+            (void)ps_move_back(g->engine, m,
+                               stream); /* refused: it stays cached until it is named itself */
+        }
+    }
+    return n;
+}
+
+/* Lock held; let go and taken again. */
+static CUresult take_back(struct ps_tensor *t, CUstream stream)
+{
+    struct ps_engine *e = t->engine;
+    CUresult r = ps_move_back(e, t, stream);
+    if (r != CUDA_SUCCESS) {
+        /* The driver refuses the order: wait for the stash instead. */
+        struct ps_fence *f = ps_fence_ref(t->copy->stash);
+        ps_count(errors, 1);
+        ps_count(host_syncs, 1);
+        pthread_mutex_unlock(&ps_lock);
+        r = ps_driver.cuEventSynchronize(f->event);
+        pthread_mutex_lock(&ps_lock);
+        f->done = f->done || r == CUDA_SUCCESS;
+        ps_fence_unref(&e->fences, f);
+    }
+    return r;
+}
+
+static CUresult make_resident(struct ps_tensor *t, CUstream stream)
+{
+    struct ps_tensor *in[PS_BATCH_MAX];
+    CUresult r = CUDA_SUCCESS;
+
+    while (r == CUDA_SUCCESS && t->state != PS_RESIDENT) {
+        if (t->state == PS_MOVING) {
+            pthread_cond_wait(&ps_moved, &ps_lock);
+            continue;
+        }
+        const uint32_t n = choose(t, stream, in);
+        if (n > 0) {
+            r = ps_move_in(t->engine, in, n, stream);
+        }
+        if (r == CUDA_SUCCESS && t->state == PS_CACHED) {
+            r = take_back(t, stream);
+        }
+    }
+    return r;
+}
+
+/* What brought the tensor in ran on another stream: this one must not overtake it. Lock held; may be let go. */
+static CUresult await_arrival(struct ps_tensor *t, CUcontext current, CUstream stream)
+{
+    struct ps_engine *e = t->engine;
+    t->seen = t->seen || t->was_out;
+    if (ps_fence_done(t->arrived)) {
+        t->arrived = ps_fence_unref(&e->fences, t->arrived);
+        return CUDA_SUCCESS;
+    }
+    if (ps_fence_wait(t->arrived, ps_stream_key(current, stream), stream) == CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    struct ps_fence *f = ps_fence_ref(t->arrived);
+    ps_count(host_syncs, 1);
+    pthread_mutex_unlock(&ps_lock);
+    const CUresult r = ps_driver.cuEventSynchronize(f->event);
+    pthread_mutex_lock(&ps_lock);
+    ps_fence_unref(&e->fences, f);
+    return r;
+}
+
+/*
+ * Everything a held tensor needs to be usable. A stream of another context carries no copy of ours: our own stream
+ * brings the tensor in, and the job's waits for it (across contexts). stream NULL: the host waits, so that the data
+ * is there for every stream. Lock held; let go and taken again.
+ */
+static CUresult enter_one(struct ps_tensor *t, struct ps_guard *guard, CUstream stream)
+{
+    struct ps_engine *e = t->engine;
+    CUresult r = CUDA_SUCCESS;
+    if (t->state != PS_RESIDENT) {
+        const bool own = stream != NULL && guard->current == e->ctx;
+        ps_guard_context(guard, e);
+        r = make_resident(t, own ? stream : e->restore_stream);
+    }
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    if (stream != NULL) {
+        return await_arrival(t, guard->current, stream);
+    }
+    struct ps_fence *f = ps_fence_ref(t->arrived);
+    t->seen = t->seen || t->was_out;
+    if (!ps_fence_done(f)) {
+        ps_count(host_syncs, 1);
+        pthread_mutex_unlock(&ps_lock);
+        r = ps_driver.cuEventSynchronize(f->event);
+        pthread_mutex_lock(&ps_lock);
+    }
+    ps_fence_unref(&e->fences, f);
+    return r;
+}
+
+static CUresult enter_all(struct ps_touches *t, struct ps_guard *guard, CUstream stream, bool pin)
+{
+    CUresult r = find_tensors(t) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < t->n_held && r == CUDA_SUCCESS; i++) {
+        struct ps_tensor *tensor = t->held[i];
+        r = enter_one(tensor, guard, stream);
+        if (pin && r == CUDA_SUCCESS && !tensor->pinned) {
+            tensor->pinned = true;
+            ps_count(pins, 1);
+        }
+    }
+    return r;
+}
+
+CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
+{
+    if (t->n == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    const CUresult r = enter_all(t, &guard, stream, false);
+    if (r != CUDA_SUCCESS) {
+        release_held(t);
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+    if (r != CUDA_SUCCESS) {
+        end_list(t);
+    } else {
+        t->entered = true;
+    }
+    return r;
+}
+
+void ps_touch_leave(struct ps_touches *t, CUstream stream)
+{
+    if (!t->entered) {
+        return;
+    }
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    for (unsigned i = 0; i < t->n_held; i++) {
+        struct ps_tensor *tensor = t->held[i];
+        if (tensor->group != NULL) {
+            ps_group_touched(tensor, guard.current, stream);
+        }
+    }
+    release_held(t);
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+    end_list(t);
+}
+
+CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
+{
+    (void)stream;
+    if (t->n == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    const CUresult r = enter_all(t, &guard, NULL, true);
+    release_held(t);
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+    end_list(t);
+    return r;
+}

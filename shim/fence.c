@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fences; see fence.h. Any thread, with the engine's lock held. */
+#include "shim/fence.h"
+
+#include <stdlib.h>
+
+#include "policy/base/assert.h"
+#include "shim/driver.h"
+#include "shim/engine_int.h"
+
+uint64_t ps_stream_key(CUcontext ctx, CUstream stream)
+{
+    if (stream == CU_STREAM_LEGACY) {
+        return (uint64_t)(uintptr_t)ctx ^ 1;
+    }
+    if (stream == CU_STREAM_PER_THREAD) {
+        /* Context handles are pointers, so bits 62 and 63 are free to tell the kinds apart. */
+        return ((uint64_t)(uintptr_t)ctx ^ ps_thread_number() << 40) | (uint64_t)1 << 63;
+    }
+    return (uint64_t)(uintptr_t)stream;
+}
+
+struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream stream,
+                                 CUresult *r_p)
+{
+    struct ps_fence *f = pool->idle;
+    if (f != NULL) {
+        pool->idle = f->next;
+    } else {
+        f = calloc(1, sizeof(*f));
+        if (f == NULL) {
+            *r_p = CUDA_ERROR_OUT_OF_MEMORY;
+            return NULL;
+        }
+        *r_p = ps_driver.cuEventCreate(&f->event, CU_EVENT_DISABLE_TIMING);
+        if (*r_p != CUDA_SUCCESS) {
+            free(f);
+            return NULL;
+        }
+    }
+    f->stream_key = ps_stream_key(ctx, stream);
+    f->refs = 1;
+    f->done = false;
+    *r_p = ps_driver.cuEventRecord(f->event, stream);
+    if (*r_p != CUDA_SUCCESS) {
+        f->next = pool->idle;
+        pool->idle = f;
+        return NULL;
+    }
+    return f;
+}
+
+struct ps_fence *ps_fence_ref(struct ps_fence *f)
+{
+    if (f != NULL) {
+        ps_assert(f->refs > 0);
+        f->refs++;
+    }
+    return f;
+}
+
+struct ps_fence *ps_fence_unref(struct ps_fences *pool, struct ps_fence *f)
+{
+    if (f == NULL) {
+        return NULL;
+    }
+    ps_assert(f->refs > 0);
+    if (--f->refs == 0) {
+        f->next = pool->idle;
+        pool->idle = f;
+    }
+    return NULL;
+}
+
+bool ps_fence_done(struct ps_fence *f)
+{
+    if (f == NULL || f->done) {
+        return true;
+    }
+    /* An error other than "not ready" is the context's death: nothing runs any more, so nothing is pending. */
+    f->done = ps_driver.cuEventQuery(f->event) != CUDA_ERROR_NOT_READY;
+    return f->done;
+}
+
+CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream)
+{
+    if (f == NULL || f->done || f->stream_key == stream_key) {
+        return CUDA_SUCCESS;
+    }
+    return ps_driver.cuStreamWaitEvent(stream, f->event, CU_EVENT_WAIT_DEFAULT);
+}
+
+void ps_fences_fini(struct ps_fences *pool)
+{
+    while (pool->idle != NULL) {
+        struct ps_fence *f = pool->idle;
+        pool->idle = f->next;
+        ps_driver.cuEventDestroy(f->event);
+        free(f);
+    }
+}

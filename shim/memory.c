@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Physical memory of tensors. Chunks are in one of four hands: a live tensor's, a cached tensor's (its place is
+ * intact, the copy complete or on its way), a dead tensor's (freed by the job, still mapped) or a free list. A chunk
+ * that changes hands carries the fences behind its last use; only work that is ordered behind them gets it: on the
+ * same stream, or because the host has seen them complete. So no wait is ever enqueued for memory.
+ *
+ * A cached tensor's place is taken only once its copy is complete, and is unmapped before another tensor gets the
+ * memory: a touch nobody saw faults instead of reading another tensor's bytes. A dead tensor's chunks may be mapped
+ * elsewhere while its own mapping still stands: nobody may use it any more, and it goes when its fences are done.
+ *
+ * Any thread; the lock as engine_int.h says for each function.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t)
+{
+    t->lru_prev = *last;
+    t->lru_next = NULL;
+    if (*last != NULL) {
+        (*last)->lru_next = t;
+    } else {
+        *first = t;
+    }
+    *last = t;
+}
+
+void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t)
+{
+    if (t->lru_prev != NULL) {
+        t->lru_prev->lru_next = t->lru_next;
+    } else {
+        *first = t->lru_next;
+    }
+    if (t->lru_next != NULL) {
+        t->lru_next->lru_prev = t->lru_prev;
+    } else {
+        *last = t->lru_prev;
+    }
+    t->lru_prev = NULL;
+    t->lru_next = NULL;
+}
+
+static bool ready_for(struct ps_fence *const ready[2], uint64_t stream_key)
+{
+    for (int i = 0; i < 2; i++) {
+        struct ps_fence *f = ready[i];
+        if (f != NULL && f->stream_key != stream_key && !ps_fence_done(f)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool ready_done(struct ps_fence *const ready[2])
+{
+    return ps_fence_done(ready[0]) && ps_fence_done(ready[1]);
+}
+
+static void put_free(struct ps_engine *e, struct ps_chunk *c, struct ps_fence *const ready[2])
+{
+    for (int i = 0; i < 2; i++) {
+        c->ready[i] = ready != NULL ? ps_fence_ref(ready[i]) : NULL;
+    }
+    c->next = e->free_chunks[c->size_class];
+    e->free_chunks[c->size_class] = c;
+}
+
+static void drop_ready(struct ps_engine *e, struct ps_fence *ready[2])
+{
+    ready[0] = ps_fence_unref(&e->fences, ready[0]);
+    ready[1] = ps_fence_unref(&e->fences, ready[1]);
+}
+
+static struct ps_chunk *pop_free(struct ps_engine *e, unsigned k, uint64_t stream_key)
+{
+    for (struct ps_chunk **at = &e->free_chunks[k]; *at != NULL; at = &(*at)->next) {
+        struct ps_chunk *c = *at;
+        if (ready_for(c->ready, stream_key)) {
+            /* Its fences stay with it until it is mapped: should that fail, it goes back as it was. */
+            *at = c->next;
+            c->next = NULL;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void free_all_chunks(struct ps_engine *e, struct ps_tensor *t,
+                            struct ps_fence *const ready[2])
+{
+    while (t->chunks != NULL) {
+        struct ps_chunk *c = t->chunks;
+        t->chunks = c->next;
+        put_free(e, c, ready);
+    }
+}
+
+void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t)
+{
+    free_all_chunks(e, t, NULL);
+}
+
+void ps_memory_break_dead(struct ps_engine *e, struct ps_tensor *t)
+{
+    struct ps_unmap *u = calloc(1, sizeof(*u));
+    ps_assert(t->state == PS_DEAD);
+    ps_list_remove(&e->dead, &e->dead_last, t);
+    free_all_chunks(e, t, t->ready);
+    if (u == NULL) {
+        /* The mapping and its addresses stay for good: memory is not lost, only addresses. */
+        ps_warn_once("no host memory: %llu bytes of addresses are lost",
+                     (unsigned long long)t->slot.bytes);
+        drop_ready(e, t->ready);
+    } else {
+        u->slot = t->slot;
+        u->ready[0] = t->ready[0];
+        u->ready[1] = t->ready[1];
+        u->next = e->unmaps;
+        e->unmaps = u;
+    }
+    free(t);
+}
+
+static bool break_one_dead(struct ps_engine *e, unsigned k, uint64_t stream_key)
+{
+    for (struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+        if (t->n_chunks[k] > 0 && ready_for(t->ready, stream_key)) {
+            ps_memory_break_dead(e, t);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The oldest cached tensor with such a chunk loses its place; its mapping goes before anything else is mapped. */
+static bool break_one_cached(struct ps_engine *e, unsigned k, struct ps_take *take)
+{
+    for (struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
+        if (t->n_chunks[k] == 0 || t->pins > 0 || !t->copy->settled) {
+            continue;
+        }
+        ps_list_remove(&e->cached, &e->cached_last, t);
+        ps_assert(ps_residency_may(t->state, PS_MOVING));
+        t->state = PS_MOVING;
+        free_all_chunks(e, t, NULL);
+        t->lru_next = take->victims;
+        take->victims = t;
+        return true;
+    }
+    return false;
+}
+
+static void count_chunks(const struct ps_tensor *t, uint32_t n[PS_N_CLASSES])
+{
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        n[k] += t->n_chunks[k];
+    }
+}
+
+/* Chunks of each class that are nobody's own: free, dead or cached. */
+static void count_idle(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
+{
+    memset(n, 0, PS_N_CLASSES * sizeof(*n));
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        for (const struct ps_chunk *c = e->free_chunks[k]; c != NULL; c = c->next) {
+            n[k]++;
+        }
+    }
+    for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+        count_chunks(t, n);
+    }
+    for (const struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
+        count_chunks(t, n);
+    }
+}
+
+/* What restoring the largest group takes, by class: never given to a new tensor, so that no restore lacks memory. */
+static void count_reserve(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
+{
+    memset(n, 0, PS_N_CLASSES * sizeof(*n));
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        uint32_t own[PS_N_CLASSES] = {0};
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->state != PS_RESIDENT && t->copy != NULL) {
+                count_chunks(t, own);
+            }
+        }
+        for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+            n[k] = own[k] > n[k] ? own[k] : n[k];
+        }
+    }
+}
+
+void ps_memory_count_spare(const struct ps_engine *e, uint32_t n_p[PS_N_CLASSES])
+{
+    uint32_t reserve[PS_N_CLASSES];
+    count_idle(e, n_p);
+    count_reserve(e, reserve);
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        n_p[k] = n_p[k] > reserve[k] ? n_p[k] - reserve[k] : 0;
+    }
+}
+
+void ps_memory_take(struct ps_engine *e, const uint32_t n[PS_N_CLASSES], uint64_t stream_key,
+                    bool keep_reserve, struct ps_take *take_p)
+{
+    uint32_t idle[PS_N_CLASSES];
+    uint32_t reserve[PS_N_CLASSES] = {0};
+
+    memset(take_p, 0, sizeof(*take_p));
+    count_idle(e, idle);
+    if (keep_reserve) {
+        count_reserve(e, reserve);
+    }
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        uint32_t may = idle[k] > reserve[k] ? idle[k] - reserve[k] : 0;
+        uint32_t lack = n[k];
+        while (lack > 0 && may > 0) {
+            struct ps_chunk *c = pop_free(e, k, stream_key);
+            if (c != NULL) {
+                c->next = take_p->got;
+                take_p->got = c;
+                lack--;
+                may--;
+            } else if (!break_one_dead(e, k, stream_key) && !break_one_cached(e, k, take_p)) {
+                break;
+            }
+        }
+        take_p->create[k] = lack;
+    }
+}
+
+CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
+                          CUmemGenericAllocationHandle *handle_p)
+{
+    CUmemAllocationProp prop;
+    memset(&prop, 0, sizeof(prop));
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = e->device;
+    prop.allocFlags.gpuDirectRDMACapable = e->rdma ? 1 : 0;
+    return ps_driver.cuMemCreate(handle_p, bytes, &prop, 0);
+}
+
+CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t bytes)
+{
+    CUmemAccessDesc desc[1 + PS_PEERS_MAX];
+    memset(desc, 0, sizeof(desc));
+    for (uint32_t i = 0; i < 1 + e->n_peers; i++) {
+        desc[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        desc[i].location.id = i == 0 ? e->device : e->peer[i - 1];
+        desc[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    ps_count(map_calls, 1);
+    return ps_driver.cuMemSetAccess(base, bytes, desc, 1 + e->n_peers);
+}
+
+void ps_memory_trim_pool(const struct ps_engine *e)
+{
+    CUmemoryPool pool;
+    if (ps_driver.cuDeviceGetDefaultMemPool(&pool, e->device) == CUDA_SUCCESS) {
+        ps_driver.cuMemPoolTrimTo(pool, 0);
+    }
+}
+
+/* New memory of one class; when the device has none, what the job's pool and we hold unused is given back first. */
+static struct ps_chunk *create_chunk(struct ps_engine *e, unsigned k, CUresult *r_p)
+{
+    struct ps_chunk *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        *r_p = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    c->size_class = k;
+    c->bytes = e->granularity << k;
+    *r_p = ps_memory_create(e, c->bytes, &c->handle);
+    if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
+        ps_memory_trim_pool(e);
+        *r_p = ps_memory_create(e, c->bytes, &c->handle);
+    }
+    if (*r_p == CUDA_ERROR_OUT_OF_MEMORY && ps_memory_release_idle(e) > 0) {
+        *r_p = ps_memory_create(e, c->bytes, &c->handle);
+    }
+    if (*r_p != CUDA_SUCCESS) {
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_lock(&ps_lock);
+    e->chunk_bytes += c->bytes;
+    pthread_mutex_unlock(&ps_lock);
+    return c;
+}
+
+static void unmap_victims(struct ps_engine *e, struct ps_take *take)
+{
+    for (struct ps_tensor *v = take->victims; v != NULL; v = v->lru_next) {
+        const CUresult r = ps_driver.cuMemUnmap(v->slot.base, v->slot.bytes);
+        ps_count(map_calls, 1);
+        if (r != CUDA_SUCCESS) {
+            ps_count(errors, 1);
+            ps_error("cannot unmap a stashed tensor: %s", ps_driver_error_name(&ps_driver, r));
+        }
+    }
+    pthread_mutex_lock(&ps_lock);
+    while (take->victims != NULL) {
+        struct ps_tensor *v = take->victims;
+        take->victims = v->lru_next;
+        v->lru_next = NULL;
+        v->state = PS_OUT;
+        if (v->freed && v->pins == 0) {
+            ps_tensor_die(v);
+        }
+    }
+    pthread_cond_broadcast(&ps_moved);
+    pthread_mutex_unlock(&ps_lock);
+    (void)e;
+}
+
+/* Maps the chunks largest first, as n_chunks says. On failure everything mapped is unmapped again. */
+static CUresult map_chunks(struct ps_engine *e, const struct ps_tensor *t)
+{
+    uint64_t done = 0;
+    CUresult r = CUDA_SUCCESS;
+    for (const struct ps_chunk *c = t->chunks; c != NULL && r == CUDA_SUCCESS; c = c->next) {
+        r = ps_driver.cuMemMap(t->slot.base + done, c->bytes, 0, c->handle, 0);
+        ps_count(map_calls, 1);
+        done += r == CUDA_SUCCESS ? c->bytes : 0;
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_memory_access(e, t->slot.base, t->slot.bytes);
+    }
+    if (r != CUDA_SUCCESS) {
+        uint64_t at = 0;
+        for (const struct ps_chunk *c = t->chunks; c != NULL && at < done; c = c->next) {
+            ps_driver.cuMemUnmap(t->slot.base + at, c->bytes);
+            at += c->bytes;
+        }
+    }
+    return r;
+}
+
+/* Chunks in the order the place is laid out: largest class first. */
+static void order_chunks(struct ps_tensor *t, struct ps_chunk *got)
+{
+    struct ps_chunk *by_class[PS_N_CLASSES] = {NULL};
+    while (got != NULL) {
+        struct ps_chunk *c = got;
+        got = c->next;
+        c->next = by_class[c->size_class];
+        by_class[c->size_class] = c;
+    }
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        while (by_class[k] != NULL) {
+            struct ps_chunk *c = by_class[k];
+            by_class[k] = c->next;
+            c->next = t->chunks;
+            t->chunks = c;
+        }
+    }
+}
+
+CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_take *take)
+{
+    CUresult r = CUDA_SUCCESS;
+    unmap_victims(e, take);
+    for (unsigned k = 0; k < PS_N_CLASSES && r == CUDA_SUCCESS; k++) {
+        for (; take->create[k] > 0 && r == CUDA_SUCCESS; take->create[k]--) {
+            struct ps_chunk *c = create_chunk(e, k, &r);
+            if (c != NULL) {
+                c->next = take->got;
+                take->got = c;
+            }
+        }
+    }
+    struct ps_chunk *got = take->got;
+    take->got = NULL;
+    order_chunks(t, got);
+    if (r == CUDA_SUCCESS) {
+        r = map_chunks(e, t);
+    }
+    pthread_mutex_lock(&ps_lock);
+    if (r == CUDA_SUCCESS) {
+        for (struct ps_chunk *c = t->chunks; c != NULL; c = c->next) {
+            drop_ready(e, c->ready);
+        }
+    } else {
+        while (t->chunks != NULL) {
+            struct ps_chunk *c = t->chunks;
+            t->chunks = c->next;
+            c->next = e->free_chunks[c->size_class];
+            e->free_chunks[c->size_class] = c;
+        }
+    }
+    pthread_mutex_unlock(&ps_lock);
+    return r;
+}
+
+/* Takes chunks off the free lists that neither work nor the reserve needs. Lock held. */
+static struct ps_chunk *collect_idle(struct ps_engine *e)
+{
+    uint32_t idle[PS_N_CLASSES];
+    uint32_t reserve[PS_N_CLASSES];
+    struct ps_chunk *out = NULL;
+
+    for (struct ps_tensor *t = e->dead, *next; t != NULL; t = next) {
+        next = t->lru_next;
+        if (ready_done(t->ready)) {
+            ps_memory_break_dead(e, t);
+        }
+    }
+    count_idle(e, idle);
+    count_reserve(e, reserve);
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        struct ps_chunk **at = &e->free_chunks[k];
+        while (*at != NULL && idle[k] > reserve[k]) {
+            struct ps_chunk *c = *at;
+            if (!ready_done(c->ready)) {
+                at = &c->next;
+                continue;
+            }
+            *at = c->next;
+            drop_ready(e, c->ready);
+            c->next = out;
+            out = c;
+            idle[k]--;
+            e->chunk_bytes -= c->bytes;
+        }
+    }
+    return out;
+}
+
+uint64_t ps_memory_release_idle(struct ps_engine *e)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&ps_lock);
+    struct ps_chunk *c = collect_idle(e);
+    pthread_mutex_unlock(&ps_lock);
+    /* Memory returns to the device only when its last mapping is gone. */
+    ps_engine_reap(e);
+    while (c != NULL) {
+        struct ps_chunk *next = c->next;
+        ps_driver.cuMemRelease(c->handle);
+        bytes += c->bytes;
+        free(c);
+        c = next;
+    }
+    return bytes;
+}

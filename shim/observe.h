@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counters. Each is an atomic of its own, read relaxed: any thread, no lock. The names are those of the metrics file
+ * and of `pagedstash demo --json`.
+ */
+#ifndef PS_SHIM_OBSERVE_H
+#define PS_SHIM_OBSERVE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* PS_COUNTER(name, what it counts) */
+#define PS_COUNTERS                                                                                \
+    PS_COUNTER(region_instances, "region instances opened")                                        \
+    PS_COUNTER(ranges_seen, "NVTX ranges pushed, matching or not")                                 \
+    PS_COUNTER(tensors, "allocations taken over")                                                  \
+    PS_COUNTER(tensor_bytes, "bytes of allocations taken over")                                    \
+    PS_COUNTER(async_allocs_seen, "stream-ordered allocations seen, ours or not")                  \
+    PS_COUNTER(left_alone,                                                                         \
+               "allocations in a region left to the driver: no stream, or too late to move")       \
+    PS_COUNTER(left_alone_bytes, "bytes of those")                                                 \
+    PS_COUNTER(passed_through, "region allocations passed on for want of memory or by rule")       \
+    PS_COUNTER(stashes, "tensors stashed")                                                         \
+    PS_COUNTER(restores, "tensors copied back")                                                    \
+    PS_COUNTER(cache_hits, "tensors named while their place was still intact")                     \
+    PS_COUNTER(bytes_stashed, "bytes stored in pages")                                             \
+    PS_COUNTER(bytes_restored, "bytes copied back from pages")                                     \
+    PS_COUNTER(uniform_pages, "pages stored as one repeated word")                                 \
+    PS_COUNTER(valid_bytes, "bytes held in pages now")                                             \
+    PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
+    PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
+    PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
+    PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
+    PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \
+    PS_COUNTER(remaps, "tensors mapped anew for an unplanned touch")                               \
+    PS_COUNTER(pins, "tensors pinned until freed")                                                 \
+    PS_COUNTER(map_calls, "calls that map or unmap memory")                                        \
+    PS_COUNTER(host_syncs, "host waits outside a region boundary")                                 \
+    PS_COUNTER(throttle_waits, "host waits at a region boundary")                                  \
+    PS_COUNTER(idle_waits, "of those, ended with the GPU's queue empty")                           \
+    PS_COUNTER(give_backs, "allocations of the job tried again after giving memory back")          \
+    PS_COUNTER(errors, "driver calls of ours that failed")
+
+struct ps_counters {
+#define PS_COUNTER(_name, _doc) _Atomic uint64_t _name;
+    PS_COUNTERS
+#undef PS_COUNTER
+};
+
+extern struct ps_counters ps_counters;
+
+#define ps_count(_name, _n)                                                                        \
+    ((void)atomic_fetch_add_explicit(&ps_counters._name, (uint64_t)(_n), memory_order_relaxed))
+#define ps_counter(_name) (atomic_load_explicit(&ps_counters._name, memory_order_relaxed))
+/* Raises a peak to at least value. */
+void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value);
+
+/* At exit: the metrics file's last line, the summary at info level. No driver call. */
+void ps_observe_exit(void);
+/* Notes the name of a range that matched nothing, for the advice at exit. */
+void ps_observe_range(const char *name);
+
+#endif

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The page pool of one context: device pages behind reserved addresses, the device-side free list, page tables, and
+ * the ledger in pinned host memory through which the device tells how many pages each stash took.
+ *
+ * Who moves the free list: stashes take (all on stash_stream); drops and growths give, and are totally ordered: each
+ * waits for `pushed`, the fence behind the one before. A stash takes only pages that policy/budget.h knows to be
+ * free, so the two ends need no order between them.
+ *
+ * Any thread; the lock as engine_int.h says. Growth and shrinking map memory with the lock let go and `growing` set.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+#define PAGE_BYTES_DEFAULT                                                                         \
+    ((uint64_t)256 << 10) /* design, section 12: 256 KiB until the capacity is known */
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static CUresult poke(uint64_t address, uint64_t value, CUstream stream)
+{
+    const CUresult r = ps_driver.cuMemsetD32Async(address, (unsigned)value, 1, stream);
+    return r != CUDA_SUCCESS
+               ? r
+               : ps_driver.cuMemsetD32Async(address + 4, (unsigned)(value >> 32), 1, stream);
+}
+
+/* Lays out the arena: free list, its slots, counters, tables; zeroes it. Waits: only while an engine is made. */
+static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
+{
+    struct ps_page_pool *p = &e->pool;
+    CUdeviceptr base = 0;
+    CUresult r = ps_driver.cuMemAddressReserve(&base, p->arena_bytes, e->granularity, 0, 0);
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    p->arena = base;
+    r = ps_memory_create(e, p->arena_bytes, &p->arena_handle);
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuMemMap(base, p->arena_bytes, 0, p->arena_handle, 0);
+        if (r != CUDA_SUCCESS) {
+            ps_driver.cuMemRelease(p->arena_handle);
+        }
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_driver.cuMemAddressFree(base, p->arena_bytes);
+        p->arena = 0;
+        return r;
+    }
+    r = ps_memory_access(e, base, p->arena_bytes);
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuMemsetD32Async(base, 0, p->arena_bytes / 4, e->drop_stream);
+    }
+    const uint64_t slots = round_up(base + sizeof(struct ps_free_list), 64);
+    if (r == CUDA_SUCCESS) {
+        r = poke(base + offsetof(struct ps_free_list, n_slots), n_slots, e->drop_stream);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = poke(base + offsetof(struct ps_free_list, slots), slots, e->drop_stream);
+    }
+    p->list = base;
+    p->counts = round_up(slots + n_slots * sizeof(uint32_t), 64);
+    p->tables = round_up(p->counts + (uint64_t)PS_COPIES_MAX * 16, 64);
+    return r != CUDA_SUCCESS ? r : ps_driver.cuStreamSynchronize(e->drop_stream);
+}
+
+static CUresult init_ledger(struct ps_page_pool *p)
+{
+    void *host = NULL;
+    const CUresult r =
+        ps_driver.cuMemHostAlloc(&host, PS_COPIES_MAX * sizeof(uint64_t),
+                                 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (r == CUDA_SUCCESS) {
+        memset(host, 0, PS_COPIES_MAX * sizeof(uint64_t));
+        p->ledger = host;
+        /* Unified addressing: pinned memory has the same address on the device (every 64-bit system since CUDA 4). */
+        p->ledger_device = (uint64_t)(uintptr_t)host;
+    }
+    return r;
+}
+
+enum ps_status ps_pool_init(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    size_t total = 0;
+    CUresult r = ps_driver.cuDeviceTotalMem(&total, e->device);
+
+    p->drops_end = &p->drops;
+    p->page_bytes =
+        (uint32_t)(ps_options.page_bytes == PS_AUTO ? PAGE_BYTES_DEFAULT : ps_options.page_bytes);
+    const uint64_t n_pages = total / p->page_bytes;
+    uint64_t n_slots = 1;
+    while (n_slots < n_pages) {
+        n_slots *= 2;
+    }
+    p->room = round_up(n_pages * p->page_bytes, e->granularity);
+    /* A 64th of the device at most grows at once, so that a small device is not filled by one step. */
+    p->grow_unit = round_up((uint64_t)32 << 20, e->granularity);
+    while (p->grow_unit > total / 64 && p->grow_unit / 2 >= e->granularity) {
+        p->grow_unit /= 2;
+    }
+    p->grow_unit =
+        round_up(p->grow_unit, e->granularity > p->page_bytes ? e->granularity : p->page_bytes);
+    p->arena_bytes = round_up(256 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16 +
+                                  n_pages * 2 * sizeof(struct ps_page_entry),
+                              e->granularity);
+    CUdeviceptr base = 0;
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuMemAddressReserve(&base, p->room, e->granularity, 0, 0);
+        p->base = r == CUDA_SUCCESS ? base : 0;
+    }
+    if (r == CUDA_SUCCESS) {
+        r = init_arena(e, n_slots);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = init_ledger(p);
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_warn("cannot set up the page pool: %s; nothing is paged",
+                ps_driver_error_name(&ps_driver, r));
+        return PS_ERR_DEVICE;
+    }
+    const uint64_t n_entries =
+        (p->arena + p->arena_bytes - p->tables) / sizeof(struct ps_page_entry);
+    if (ps_ranges_init(&p->entries, 0, n_entries) != PS_OK ||
+        ps_ranges_init(&p->ledger_free, 0, PS_COPIES_MAX) != PS_OK) {
+        ps_warn("no host memory for the page pool; nothing is paged");
+        return PS_ERR_MEMORY;
+    }
+    return PS_OK;
+}
+
+static void release_piece(struct ps_pool_piece *piece)
+{
+    ps_driver.cuMemUnmap(piece->base, piece->bytes);
+    ps_driver.cuMemRelease(piece->handle);
+    ps_count(map_calls, 1);
+    free(piece);
+}
+
+static void release_pieces(struct ps_pool_piece *piece)
+{
+    while (piece != NULL) {
+        struct ps_pool_piece *next = piece->next;
+        release_piece(piece);
+        piece = next;
+    }
+}
+
+void ps_pool_fini(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    release_pieces(p->pieces);
+    p->pieces = NULL;
+    while (p->drops != NULL) {
+        struct ps_copy *c = p->drops;
+        p->drops = c->next;
+        ps_copy_free(e, c);
+    }
+    p->drops_end = &p->drops;
+    p->pushed = ps_fence_unref(&e->fences, p->pushed);
+    if (p->arena != 0) {
+        ps_driver.cuMemUnmap(p->arena, p->arena_bytes);
+        ps_driver.cuMemRelease(p->arena_handle);
+        ps_driver.cuMemAddressFree(p->arena, p->arena_bytes);
+        p->arena = 0;
+    }
+    if (p->base != 0) {
+        ps_driver.cuMemAddressFree(p->base, p->room);
+        p->base = 0;
+    }
+    if (p->ledger != NULL) {
+        ps_driver.cuMemFreeHost(p->ledger);
+        p->ledger = NULL;
+    }
+    ps_ranges_fini(&p->entries);
+    ps_ranges_fini(&p->ledger_free);
+}
+
+uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes)
+{
+    return (uint32_t)((bytes + p->page_bytes - 1) / p->page_bytes);
+}
+
+/* Backs the next `bytes` of the pool. Lock not held. */
+static struct ps_pool_piece *map_piece(struct ps_engine *e, uint64_t base, uint64_t bytes)
+{
+    struct ps_pool_piece *piece = calloc(1, sizeof(*piece));
+    if (piece == NULL) {
+        return NULL;
+    }
+    piece->base = base;
+    piece->bytes = bytes;
+    CUresult r = ps_memory_create(e, bytes, &piece->handle);
+    if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+        ps_memory_trim_pool(e);
+        r = ps_memory_create(e, bytes, &piece->handle);
+    }
+    if (r != CUDA_SUCCESS) {
+        free(piece);
+        return NULL;
+    }
+    r = ps_driver.cuMemMap(base, bytes, 0, piece->handle, 0);
+    ps_count(map_calls, 1);
+    if (r == CUDA_SUCCESS) {
+        r = ps_memory_access(e, base, bytes);
+        if (r != CUDA_SUCCESS) {
+            ps_driver.cuMemUnmap(base, bytes);
+        }
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_driver.cuMemRelease(piece->handle);
+        free(piece);
+        return NULL;
+    }
+    return piece;
+}
+
+/* Enters a mapped piece's pages into the free list, before any later stash. */
+static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
+{
+    struct ps_page_pool *p = &e->pool;
+    CUresult r;
+    const uint64_t first = (piece->base - p->base) / p->page_bytes;
+    const uint64_t count = piece->bytes / p->page_bytes;
+
+    r = ps_kernels_grow(&ps_driver, &e->kernels, e->stash_stream, p->list, (uint32_t)first,
+                        (uint32_t)count);
+    struct ps_fence *f =
+        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r) : NULL;
+    if (f == NULL) {
+        ps_count(errors, 1);
+        ps_error("cannot grow the page pool: %s", ps_driver_error_name(&ps_driver, r));
+        return false;
+    }
+    ps_fence_unref(&e->fences, p->pushed);
+    p->pushed = f;
+    p->mapped += piece->bytes;
+    piece->next = p->pieces;
+    p->pieces = piece;
+    ps_budget_grow(&p->budget, count);
+    ps_counter_peak(&ps_counters.pool_bytes_peak, p->mapped);
+    return true;
+}
+
+void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t available = ps_budget_available(&p->budget);
+    /* A growth runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
+    if (available >= pages || p->growing || !ps_fence_done(p->pushed)) {
+        return;
+    }
+    const uint64_t bytes = round_up((pages - available) * p->page_bytes, p->grow_unit);
+    const uint64_t base = p->base + p->mapped;
+    if (p->mapped + bytes > p->room) {
+        return;
+    }
+    p->growing = true;
+    pthread_mutex_unlock(&ps_lock);
+    struct ps_pool_piece *piece = map_piece(e, base, bytes);
+    pthread_mutex_lock(&ps_lock);
+    p->growing = false;
+    if (piece != NULL && (!ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
+        pthread_mutex_unlock(&ps_lock);
+        release_piece(piece);
+        pthread_mutex_lock(&ps_lock);
+    }
+}
+
+void ps_pool_shrink(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    if (p->pieces == NULL || p->growing || !ps_budget_idle(&p->budget) ||
+        !ps_fence_done(p->pushed)) {
+        return;
+    }
+    CUresult r = poke(p->list + offsetof(struct ps_free_list, head), 0, e->stash_stream);
+    if (r == CUDA_SUCCESS) {
+        r = poke(p->list + offsetof(struct ps_free_list, tail), 0, e->stash_stream);
+    }
+    struct ps_fence *f =
+        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r) : NULL;
+    if (f == NULL) {
+        ps_count(errors, 1);
+        return;
+    }
+    ps_fence_unref(&e->fences, p->pushed);
+    p->pushed = f;
+    struct ps_pool_piece *pieces = p->pieces;
+    p->pieces = NULL;
+    p->mapped = 0;
+    p->budget.capacity = 0;
+    p->growing = true;
+    pthread_mutex_unlock(&ps_lock);
+    release_pieces(pieces);
+    pthread_mutex_lock(&ps_lock);
+    p->growing = false;
+}
+
+struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_copy *c = calloc(1, sizeof(*c));
+    uint64_t word;
+    if (c == NULL || n_pages > PS_LEDGER_STORED(~(uint64_t)0)) {
+        free(c);
+        return NULL;
+    }
+    if (!ps_ranges_take(&p->ledger_free, 1, &word)) {
+        free(c);
+        return NULL;
+    }
+    if (!ps_ranges_take(&p->entries, n_pages, &c->entry)) {
+        ps_ranges_give(&p->ledger_free, word, 1);
+        free(c);
+        return NULL;
+    }
+    c->n_pages = n_pages;
+    c->ledger = (uint16_t)word;
+    c->seq = ++p->seq;
+    c->table = p->tables + c->entry * sizeof(struct ps_page_entry);
+    return c;
+}
+
+void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
+{
+    ps_fence_unref(&e->fences, c->stash);
+    ps_fence_unref(&e->fences, c->dropped);
+    ps_ranges_give(&e->pool.entries, c->entry, c->n_pages);
+    ps_ranges_give(&e->pool.ledger_free, c->ledger, 1);
+    free(c);
+}
+
+void ps_copy_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+                  struct ps_batch_item *item_p)
+{
+    const struct ps_page_pool *p = &e->pool;
+    memset(item_p, 0, sizeof(*item_p));
+    item_p->data = t->slot.base;
+    item_p->bytes = round_up(t->bytes, 16);
+    item_p->table = c->table;
+    item_p->counts = p->counts + (uint64_t)c->ledger * 16;
+    item_p->ledger = p->ledger_device + (uint64_t)c->ledger * sizeof(uint64_t);
+    item_p->seq = c->seq;
+}
+
+void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
+{
+    struct ps_page_pool *p = &e->pool;
+    /* Written by the stash kernel with system scope; its fence is done, so the word is final. */
+    const uint64_t word = __atomic_load_n(&p->ledger[c->ledger], __ATOMIC_ACQUIRE);
+
+    ps_assert(!c->settled);
+    c->settled = true;
+    c->stored = PS_LEDGER_STORED(word);
+    c->uniform = PS_LEDGER_UNIFORM(word);
+    if (PS_LEDGER_SEQ(word) != c->seq || c->stored + c->uniform != c->n_pages) {
+        /* The context died before the kernel ran to its end; every later call of the job says so. Keep the worst case. */
+        ps_count(errors, 1);
+        ps_error_once("a stash did not complete: the CUDA context has failed");
+        c->stored = c->n_pages;
+        c->uniform = 0;
+    }
+    ps_budget_settle(&p->budget, c->n_pages, c->stored);
+    const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
+    ps_count(bytes_stashed, bytes);
+    ps_count(uniform_pages, c->uniform);
+    ps_count(valid_bytes, bytes);
+    ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
+    if (c->dropping) {
+        ps_budget_drop(&p->budget, c->stored);
+    }
+}
+
+CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                        struct ps_fence *after)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_batch b;
+    const uint64_t key = ps_stream_key(e->ctx, e->drop_stream);
+    CUresult r = ps_fence_wait(after, key, e->drop_stream);
+
+    memset(&b, 0, sizeof(b));
+    b.pool = p->base;
+    b.free_list = p->list;
+    b.page_bytes = p->page_bytes;
+    b.n_items = n;
+    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
+        r = ps_fence_wait(t[i]->copy->stash, key, e->drop_stream);
+        ps_copy_item(e, t[i], t[i]->copy, &b.items[i]);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_fence_wait(p->pushed, key, e->drop_stream);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_kernels_drop(&ps_driver, &e->kernels, e->drop_stream, &b);
+    }
+    struct ps_fence *f =
+        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r) : NULL;
+    if (f != NULL) {
+        ps_fence_unref(&e->fences, p->pushed);
+        p->pushed = ps_fence_ref(f);
+    } else {
+        ps_count(errors, 1);
+        ps_error("cannot give pages back: %s; they are lost to the pool",
+                 ps_driver_error_name(&ps_driver, r));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct ps_copy *c = t[i]->copy;
+        t[i]->copy = NULL;
+        c->dropping = true;
+        c->dropped = ps_fence_ref(f);
+        if (c->settled) {
+            ps_budget_drop(&p->budget, c->stored);
+        }
+        if (f == NULL) {
+            continue; /* its pages and table stay taken for good */
+        }
+        c->next = NULL;
+        *p->drops_end = c;
+        p->drops_end = &c->next;
+    }
+    ps_fence_unref(&e->fences, f);
+    return r;
+}
+
+void ps_pool_poll(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    /* In the order of the drop stream; a drop's stash is settled first, since flights are polled before. */
+    while (p->drops != NULL && p->drops->settled && ps_fence_done(p->drops->dropped)) {
+        struct ps_copy *c = p->drops;
+        p->drops = c->next;
+        if (p->drops == NULL) {
+            p->drops_end = &p->drops;
+        }
+        ps_budget_dropped(&p->budget, c->stored);
+        atomic_fetch_sub_explicit(&ps_counters.valid_bytes, (uint64_t)c->stored * p->page_bytes,
+                                  memory_order_relaxed);
+        ps_copy_free(e, c);
+    }
+}

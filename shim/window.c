@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reserved window; see window.h. The map from granules to tensors is an array of pointers in lazily touched
+ * memory (8 bytes for each 2 MiB of window on a GPU). Guarded by the engine's lock, but for the two atomics.
+ */
+#include "shim/window.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "policy/ranges.h"
+#include "shim/driver.h"
+#include "shim/engine.h"
+
+/* cuda_interposition.md, section 5: what breaks scanning is `base - k` and one-past-end; 2 MiB of unused addresses
+ * (design, section 4) on either side. */
+#define GAP_MIN ((uint64_t)2 << 20)
+
+_Atomic uint64_t ps_window_base;
+_Atomic uint64_t ps_window_size;
+
+static struct {
+    struct ps_ranges ranges;
+    struct ps_tensor **map;
+    uint64_t base, size, granularity, gap;
+} window;
+
+static uint64_t gap_for(uint64_t granularity)
+{
+    return granularity > GAP_MIN ? granularity : GAP_MIN;
+}
+
+enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
+{
+    if (window.size != 0) {
+        return granularity == window.granularity ? PS_OK : PS_ERR_UNSUPPORTED;
+    }
+    CUdeviceptr base = 0;
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+    /* A driver or a sanitizer may refuse a large window: a smaller one serves smaller jobs. */
+    for (; bytes >= 64 * GAP_MIN; bytes /= 2) {
+        bytes = bytes / granularity * granularity;
+        r = ps_driver.cuMemAddressReserve(&base, bytes, granularity, 0, 0);
+        if (r == CUDA_SUCCESS) {
+            break;
+        }
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_warn("cannot reserve addresses: %s; nothing is paged",
+                ps_driver_error_name(&ps_driver, r));
+        return PS_ERR_DEVICE;
+    }
+    const size_t map_bytes = (size_t)(bytes / granularity * sizeof(*window.map));
+    void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED || ps_ranges_init(&window.ranges, base, bytes) != PS_OK) {
+        ps_warn("no host memory for the address map; nothing is paged");
+        if (map != MAP_FAILED) {
+            munmap(map, map_bytes);
+        }
+        ps_driver.cuMemAddressFree(base, bytes);
+        return PS_ERR_MEMORY;
+    }
+    window.map = map;
+    window.base = base;
+    window.size = bytes;
+    window.granularity = granularity;
+    window.gap = gap_for(granularity);
+    /* Size last: a reader that sees the size sees the base (ps_in_window then merely misses until both are there). */
+    atomic_store_explicit(&ps_window_base, base, memory_order_release);
+    atomic_store_explicit(&ps_window_size, bytes, memory_order_release);
+    return PS_OK;
+}
+
+bool ps_slot_take(uint64_t bytes, struct ps_slot *slot_p)
+{
+    uint64_t base;
+    ps_assert(bytes % window.granularity == 0);
+    if (!ps_ranges_take(&window.ranges, bytes + 2 * window.gap, &base)) {
+        return false;
+    }
+    slot_p->base = base + window.gap;
+    slot_p->bytes = bytes;
+    return true;
+}
+
+void ps_slot_give(const struct ps_slot *slot)
+{
+    ps_ranges_give(&window.ranges, slot->base - window.gap, slot->bytes + 2 * window.gap);
+}
+
+void ps_window_name(const struct ps_slot *slot, struct ps_tensor *tensor)
+{
+    const uint64_t first = (slot->base - window.gap - window.base) / window.granularity;
+    const uint64_t count = (slot->bytes + 2 * window.gap) / window.granularity;
+    for (uint64_t i = 0; i < count; i++) {
+        window.map[first + i] = tensor;
+    }
+}
+
+struct ps_tensor *ps_window_find(uint64_t address)
+{
+    if (address - window.base >= window.size) {
+        return NULL;
+    }
+    return window.map[(address - window.base) / window.granularity];
+}
