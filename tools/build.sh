@@ -91,11 +91,4 @@ else
   }
 fi
 say "building"
-if [ -t 1 ]; then
-  ninja -C "$folder"
-else
-  ninja -C "$folder" >"$folder/build.log" 2>&1 || {
-    cat "$folder/build.log" >&2
-    exit 1
-  }
-fi
+exec ninja -C "$folder"
