@@ -219,4 +219,11 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
             (_Alignof(_t1), _Alignof(_t2), _Alignof(_t3), _Alignof(_t4)))
 
 #endif
+
+/* A kernel gets addresses as numbers. */
+PS_DEVICE void *ps_address(uint64_t address)
+{
+    return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 #endif

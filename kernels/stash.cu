@@ -50,7 +50,7 @@ PS_DEVICE bool cursor_seek(const struct ps_batch *b, struct cursor *c, uint64_t 
 PS_DEVICE struct ps_page_entry *cursor_entry(const struct ps_batch *b, const struct cursor *c,
                                              uint64_t i)
 {
-    return (struct ps_page_entry *)(uintptr_t)b->items[c->item].table + (i - c->first);
+    return (struct ps_page_entry *)ps_address(b->items[c->item].table) + (i - c->first);
 }
 
 PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct cursor *c, uint64_t i)
@@ -59,7 +59,7 @@ PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct curso
     const uint64_t offset = (i - c->first) << c->shift;
     const uint64_t left = item->bytes - offset;
     const struct place p = {
-        (struct ps_vec *)(uintptr_t)(item->data + offset),
+        (struct ps_vec *)ps_address(item->data + offset),
         (left < b->page_bytes ? left : b->page_bytes) / sizeof(struct ps_vec),
         cursor_entry(b, c, i),
     };
@@ -68,7 +68,7 @@ PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct curso
 
 PS_DEVICE struct ps_vec *pool_page(const struct ps_batch *b, const struct cursor *c, uint32_t page)
 {
-    return (struct ps_vec *)(uintptr_t)(b->pool + ((uint64_t)page << c->shift));
+    return (struct ps_vec *)ps_address(b->pool + ((uint64_t)page << c->shift));
 }
 
 /* Not zero if any of this thread's vectors of the chunk at `base` is not `word`. */
@@ -149,26 +149,26 @@ PS_DEVICE void publish_ledgers(const struct ps_batch *b)
 {
     for (uint32_t i = PS_THREAD; i < b->n_items; i += PS_N_THREADS) {
         const struct ps_batch_item *item = &b->items[i];
-        uint64_t *counts = (uint64_t *)(uintptr_t)item->counts;
+        uint64_t *counts = (uint64_t *)ps_address(item->counts);
         const uint64_t stored = ps_load_u64(&counts[0]);
         const uint64_t uniform = ps_load_u64(&counts[1]);
         counts[0] = 0;
         counts[1] = 0;
-        ps_publish_u64((uint64_t *)(uintptr_t)item->ledger, PS_LEDGER(item->seq, stored, uniform));
+        ps_publish_u64((uint64_t *)ps_address(item->ledger), PS_LEDGER(item->seq, stored, uniform));
     }
 }
 
 /* Scans, stores what is not uniform, fills the tables; the last block to end writes the ledgers. */
 PS_KERNEL1(ps_stash, struct ps_batch, batch)
 {
-    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)batch.free_list;
+    struct ps_free_list *const list = (struct ps_free_list *)ps_address(batch.free_list);
     PS_SHARED uint32_t page;
     PS_SHARED bool last;
     struct cursor c = cursor_start(&batch);
 
     for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
         const struct place p = cursor_place(&batch, &c, i);
-        uint64_t *const counts = (uint64_t *)(uintptr_t)batch.items[c.item].counts;
+        uint64_t *const counts = (uint64_t *)ps_address(batch.items[c.item].counts);
         const struct ps_vec word = ps_load(p.data);
         PS_YIELD();
         if (page_is_uniform(p.data, p.n, word)) {
@@ -236,7 +236,7 @@ PS_DEVICE void publish_tail(struct ps_free_list *list, uint64_t tail)
 /* One block. Gives back the pages that the tables of the batch name. */
 PS_KERNEL1(ps_drop, struct ps_batch, batch)
 {
-    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)batch.free_list;
+    struct ps_free_list *const list = (struct ps_free_list *)ps_address(batch.free_list);
     const uint64_t tail = ps_load_u64(&list->tail);
     PS_SHARED uint64_t n_given;
     struct cursor c = cursor_start(&batch);
@@ -259,7 +259,7 @@ PS_KERNEL1(ps_drop, struct ps_batch, batch)
 /* One block. Pages [first, first + count) are new and free. */
 PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
 {
-    struct ps_free_list *const list = (struct ps_free_list *)(uintptr_t)free_list;
+    struct ps_free_list *const list = (struct ps_free_list *)ps_address(free_list);
     const uint64_t tail = ps_load_u64(&list->tail);
     for (uint32_t i = PS_THREAD; i < count; i += PS_N_THREADS) {
         list->slots[(tail + i) & (list->n_slots - 1)] = first + i;

@@ -25,7 +25,8 @@
 #define GUARD        0xC3
 #define POISON_WORD  0xA5A5A5A5u
 #define REPEATS_MAX  99
-#define EXIT_SKIPPED 77 /* meson's */
+#define COUNTS_BYTES (2 * sizeof(uint64_t)) /* of one tensor */
+#define EXIT_SKIPPED 77                     /* meson's */
 
 #define EXTRA_FNS(_fn)                                                                             \
     _fn(cuInit, 2000) _fn(cuDeviceGet, 2000) _fn(cuDeviceGetName, 2000)                            \
@@ -190,7 +191,7 @@ static void make_tensor(struct scene *s, struct tensor *t, const struct content 
         } else {
             make_random(at, bytes);
         }
-        if (kind < c->almost_percent) {
+        if (kind < c->almost_percent && bytes > 0) {
             at[random_word() % bytes] ^= (unsigned char)(1u << random_word() % 8);
         }
         t->n_uniform += is_uniform(at, bytes) ? 1 : 0;
@@ -241,7 +242,7 @@ static void fill_batch(struct scene *s)
         b->items[i].data = s->region + s->tensors[i].offset;
         b->items[i].bytes = s->tensors[i].bytes;
         b->items[i].table = s->table + s->tensors[i].first_entry * sizeof(struct ps_page_entry);
-        b->items[i].counts = s->counts + i * 16;
+        b->items[i].counts = s->counts + i * COUNTS_BYTES;
         b->items[i].ledger = (uint64_t)(uintptr_t)&s->ledgers[i];
     }
 }
@@ -262,12 +263,12 @@ static void scene_create(struct scene *s, const struct ps_kernels *k)
     MUST(extra.cuMemAlloc(&s->list, sizeof(list)));
     MUST(extra.cuMemAlloc(&s->slots, round_up(s->n_slots * 4, 512)));
     MUST(extra.cuMemAlloc(&s->table, s->n_entries * sizeof(struct ps_page_entry)));
-    MUST(extra.cuMemAlloc(&s->counts, PS_BATCH_MAX * 16));
-    MUST(drv.cuMemHostAlloc((void **)&s->ledgers, PS_BATCH_MAX * 8, 0));
+    MUST(extra.cuMemAlloc(&s->counts, PS_BATCH_MAX * COUNTS_BYTES));
+    MUST(drv.cuMemHostAlloc((void **)&s->ledgers, PS_BATCH_MAX * sizeof(uint64_t), 0));
     device_fill(s->pool, s->capacity * s->page_bytes, POISON_WORD);
     device_fill(s->table, s->n_entries * sizeof(struct ps_page_entry), POISON_WORD);
-    device_fill(s->counts, PS_BATCH_MAX * 16, 0);
-    list.slots = (uint32_t *)(uintptr_t)s->slots;
+    device_fill(s->counts, PS_BATCH_MAX * COUNTS_BYTES, 0);
+    memcpy(&list.slots, &s->slots, sizeof(list.slots));
     list.head = list.tail = s->n_taken = random_word() >> 20;
     MUST(extra.cuMemcpyHtoD(s->list, &list, sizeof(list)));
     MUST(extra.cuMemcpyHtoD(s->region, s->want, s->region_bytes));
@@ -357,7 +358,7 @@ static void check_table(const struct scene *s)
 
 static void check_stashed(struct scene *s)
 {
-    uint64_t counts[PS_BATCH_MAX * 2];
+    uint64_t counts[PS_BATCH_MAX][2];
     bool ledgers = true;
     bool zero = true;
 
@@ -367,7 +368,7 @@ static void check_stashed(struct scene *s)
 
         ledgers = ledgers && s->ledgers[i] == PS_LEDGER(s->batch.items[i].seq,
                                                         t->n_pages - t->n_uniform, t->n_uniform);
-        zero = zero && counts[i * 2] == 0 && counts[i * 2 + 1] == 0;
+        zero = zero && counts[i][0] == 0 && counts[i][1] == 0;
     }
     s->n_taken += s->n_stored;
     check(ledgers, s, "the ledgers say what was stored");
@@ -453,15 +454,15 @@ static void run_cases(const struct ps_kernels *k, const struct streams *st)
 static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
 {
     static const struct content mixed = {25, 5};
-    const uint32_t n_half = PS_BATCH_MAX / 2;
+    const uint64_t n_half = PS_BATCH_MAX / 2;
     struct scene s;
 
-    scene_init(&s, 2 * n_half, 512, options.case_bytes / 4, &mixed);
+    scene_init(&s, PS_BATCH_MAX, 512, options.case_bytes / 4, &mixed);
     scene_create(&s, k);
     next_seq(&s);
     struct ps_batch half[2] = {s.batch, s.batch};
 
-    half[0].n_items = half[1].n_items = n_half;
+    half[0].n_items = half[1].n_items = PS_BATCH_MAX / 2;
     memcpy(half[1].items, &s.batch.items[n_half], n_half * sizeof(half[1].items[0]));
     for (int round = 0; round < 40; round++) {
         const struct ps_batch *to_stash = &half[round % 2];
@@ -472,14 +473,14 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
             MUST(ps_kernels_restore(&drv, k, st->in, to_drop));
             MUST(ps_kernels_drop(&drv, k, st->in, to_drop));
         }
-        for (uint32_t i = 0; i < n_half; i++) {
-            const uint32_t at = (uint32_t)(round % 2) * n_half + i;
+        for (uint64_t i = 0; i < n_half; i++) {
+            const uint64_t at = (uint64_t)(round % 2) * n_half + i;
 
             s.n_taken += s.tensors[at].n_pages - s.tensors[at].n_uniform;
         }
         MUST(drv.cuStreamSynchronize(st->out));
         MUST(drv.cuStreamSynchronize(st->in));
-        for (uint32_t i = 0; i < n_half; i++) {
+        for (uint64_t i = 0; i < n_half; i++) {
             MUST(drv.cuMemsetD32Async(to_stash->items[i].data, POISON_WORD,
                                       to_stash->items[i].bytes / 4, st->out));
         }

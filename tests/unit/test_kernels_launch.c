@@ -113,7 +113,7 @@ static void run_gang(struct gang *g)
     for (uint64_t i = 0; i < g->n_blocks; i++) {
         pthread_cond_init(&g->turn_changed[i], NULL);
     }
-    g->turn = test_random(&g->rng) % g->n_blocks;
+    pass_turn_locked(g);
     for (uint64_t i = 0; i < g->n_blocks; i++) {
         members[i] = (struct member){g, i};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, member_run, &members[i]), 0);
@@ -155,6 +155,7 @@ void kernels_launch(const char *name, void *const *params, uint64_t n_blocks, en
     };
 
     ck_assert_ptr_nonnull(g.kernel);
+    ck_assert_uint_ge(n_blocks, 1);
     ck_assert_uint_le(n_blocks, BLOCKS_MAX);
     if (order == ORDER_INTERLEAVED || order == ORDER_CONCURRENT) {
         run_gang(&g);
