@@ -167,9 +167,10 @@ struct ps_engine {
     struct ps_sites sites;
     CUdevice peer[PS_PEERS_MAX];
     uint32_t n_peers;
-    bool ended; /* paging has ended: everything was brought back */
-    bool
-        no_gain; /* a stashed group had no uniform page: later ones stay until an allocation fails */
+    bool ended;       /* paging has ended: everything was brought back */
+    bool stalled;     /* the last throttle ran into its limit */
+    bool saw_padding; /* some stashed group had a uniform page */
+    bool no_gain;     /* stashed groups had none: later ones stay until an allocation fails */
 };
 
 struct ps_thread {

@@ -14,10 +14,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "policy/base/assert.h"
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
+
+/* Far above any group's compute; a wait that long can only be a cycle through this thread (hazards, A2). */
+#define THROTTLE_MAX_S 10
 
 static bool movable(const struct ps_tensor *t)
 {
@@ -76,25 +80,56 @@ static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
     return NULL;
 }
 
-/* Waits for the stashes of the boundary before this one: behind them the GPU still has the last group's work. */
-static void throttle(struct ps_engine *e, uint64_t thread)
+/* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
+static bool wait_bounded(CUevent event)
+{
+    struct timespec start;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (unsigned i = 0;; i++) {
+        const CUresult r = ps_driver.cuEventQuery(event);
+        if (r != CUDA_ERROR_NOT_READY) {
+            return true;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {
+            return false;
+        }
+        if (i > 100) {
+            const struct timespec pause = {0, 20000};
+            nanosleep(&pause, NULL);
+        }
+    }
+}
+
+/*
+ * Waits for the stashes of the boundary before this one: behind them the GPU still has the last group's work. False:
+ * they do not end, so nothing more may leave now; there is no second wait for them.
+ */
+static bool throttle(struct ps_engine *e, uint64_t thread)
 {
     struct ps_fence *f = throttle_fence(e, thread);
-    if (f == NULL) {
-        return;
-    }
-    if (!ps_fence_done(f)) {
+    bool done = ps_fence_done(f);
+    if (!done && !e->stalled) {
         const CUstream stream = e->groups_last->stream;
         pthread_mutex_unlock(&ps_lock);
-        ps_driver.cuEventSynchronize(f->event);
-        const bool idle =
-            stream != CU_STREAM_PER_THREAD && ps_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
+        done = wait_bounded(f->event);
+        const bool idle = done && stream != NULL && stream != CU_STREAM_PER_THREAD &&
+                          ps_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
         pthread_mutex_lock(&ps_lock);
         ps_count(throttle_waits, 1);
         ps_count(idle_waits, idle);
+        if (!done) {
+            ps_warn(
+                "a stash has not ended within %d s: the GPU seems to wait for this thread; groups stay on the "
+                "device until it has",
+                THROTTLE_MAX_S);
+        }
     }
+    e->stalled = !done;
     ps_fence_unref(&e->fences, f);
     ps_engine_poll(e);
+    return done;
 }
 
 static uint64_t group_pages(const struct ps_engine *e, const struct ps_group *g)
@@ -240,12 +275,12 @@ static void stash_group(struct ps_engine *e, struct ps_group *g)
 
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
-    throttle(e, thread);
+    const bool may = throttle(e, thread);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
         if (!may_leave(e, g, thread)) {
             continue;
         }
-        if (e->no_gain) {
+        if (e->no_gain || !may) {
             keep(g);
             continue;
         }
