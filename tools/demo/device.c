@@ -13,15 +13,28 @@
 
 extern const unsigned char demo_image[]; /* the kernels' fat binary, made at build time */
 
-/*
- * One storage for all kinds of parameters, so that what one launch leaves lies in another's words.
- */
+/* One storage for all kinds of parameters: what one launch leaves lies in another's words. */
 union demo_block {
     struct demo_args args;
     struct demo_prepare prepare;
     struct demo_product product;
 };
-static _Thread_local union demo_block demo_block;
+
+/*
+ * A thread's parameter blocks. Most launches use the first; every so often one uses another in
+ * turn, and finds words of some 80 launches ago in it: a few layers back, about as often as
+ * recorded training steps show it.
+ */
+#define N_BLOCKS    8
+#define OTHER_EVERY 11
+static _Thread_local union demo_block blocks[N_BLOCKS];
+static _Thread_local unsigned n_launches;
+
+static union demo_block *block(void)
+{
+    const unsigned turn = n_launches / OTHER_EVERY;
+    return &blocks[n_launches % OTHER_EVERY == 0 ? 1 + turn % (N_BLOCKS - 1) : 0];
+}
 
 static const char *const kernel_names[DEMO_N_KERNELS] = {
 #define DEMO_NAME(_name) "demo_" #_name,
@@ -31,17 +44,17 @@ static const char *const kernel_names[DEMO_N_KERNELS] = {
 
 struct demo_args *demo_args(void)
 {
-    return &demo_block.args;
+    return &block()->args;
 }
 
 struct demo_prepare *demo_prepare_args(void)
 {
-    return &demo_block.prepare;
+    return &block()->prepare;
 }
 
 struct demo_product *demo_product_args(void)
 {
-    return &demo_block.product;
+    return &block()->product;
 }
 
 static void check(const struct demo_device *dev, CUresult result, const char *what)
@@ -194,33 +207,36 @@ void demo_launch(const struct demo_device *dev, CUstream stream, enum demo_kerne
 {
     const unsigned threads = threads_of(dev);
     const unsigned blocks = blocks_for(dev, (n_items + threads - 1) / threads);
-    void *params[] = {&demo_block.args};
+    void *params[] = {&block()->args};
     check(dev,
           dev->cu.cuLaunchKernel(dev->kernels[kernel], blocks, 1, 1, threads, 1, 1, 0, stream,
                                  params, NULL),
           kernel_names[kernel]);
+    n_launches++;
 }
 
 void demo_launch_prepare(const struct demo_device *dev, CUstream stream)
 {
     const unsigned threads = threads_of(dev);
-    void *params[] = {&demo_block.prepare};
+    void *params[] = {&block()->prepare};
     check(dev,
           dev->cu.cuLaunchKernel(dev->kernels[DEMO_K_prepare], 1, 1, 1, threads, 1, 1, 0, stream,
                                  params, NULL),
           "demo_prepare");
+    n_launches++;
 }
 
 /* Parameters by one packed buffer, as libraries with generated kernels pass them. */
 void demo_launch_product(const struct demo_device *dev, CUstream stream, int64_t n_tiles)
 {
-    size_t bytes = sizeof(demo_block.product);
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &demo_block.product,
-                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    size_t bytes = sizeof(struct demo_product);
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &block()->product, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                     &bytes, CU_LAUNCH_PARAM_END};
     check(dev,
           dev->cu.cuLaunchKernel(dev->kernels[DEMO_K_product], blocks_for(dev, n_tiles), 1, 1,
                                  threads_of(dev), 1, 1, 0, stream, NULL, extra),
           "demo_product");
+    n_launches++;
 }
 
 CUstream demo_stream_create(const struct demo_device *dev)

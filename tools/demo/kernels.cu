@@ -23,9 +23,9 @@
 #define DEMO_PART  (DEMO_TILE / DEMO_SIDE)
 #define DEMO_DEPTH 16
 
-#define F32(_i) ((float *)(uintptr_t)args.operand[_i])
-#define I32(_i) ((int32_t *)(uintptr_t)args.operand[_i])
-#define I64(_i) ((int64_t *)(uintptr_t)args.operand[_i])
+#define F32(_i) ((float *)ps_address(args.operand[_i]))
+#define I32(_i) ((int32_t *)ps_address(args.operand[_i]))
+#define I64(_i) ((int64_t *)ps_address(args.operand[_i]))
 #define EACH(_i, _n)                                                                               \
     int64_t _i = (int64_t)(PS_BLOCK * PS_N_THREADS + PS_THREAD);                                   \
     _i < (_n);                                                                                     \
@@ -431,8 +431,8 @@ PS_KERNEL1(demo_sgd, struct demo_args, args)
 /* One thread an expert. */
 PS_KERNEL1(demo_prepare, struct demo_prepare, args)
 {
-    struct demo_group *groups = (struct demo_group *)(uintptr_t)args.workspace;
-    const int32_t *offsets = (const int32_t *)(uintptr_t)args.offsets;
+    struct demo_group *groups = (struct demo_group *)ps_address(args.workspace);
+    const int32_t *offsets = (const int32_t *)ps_address(args.offsets);
     for (EACH(e, (int64_t)args.n_groups)) {
         const int64_t first = offsets ? offsets[e] : 0;
         const int64_t rows = offsets ? offsets[e + 1] - first : -1;
@@ -468,7 +468,8 @@ PS_DEVICE void demo_load_tile(float (*to)[DEMO_TILE + 1], const float *from, int
                               int64_t depth_stride, int64_t rows, int64_t depth)
 {
     const int along_depth = depth_stride == 1;
-    for (int64_t i = DEMO_LANE; i < DEMO_TILE * DEMO_DEPTH; i += DEMO_SIDE * DEMO_SIDE) {
+    for (int64_t i = DEMO_LANE; i < (int64_t)DEMO_TILE * DEMO_DEPTH;
+         i += (int64_t)DEMO_SIDE * DEMO_SIDE) {
         const int64_t l = along_depth ? i % DEMO_DEPTH : i / DEMO_TILE;
         const int64_t r = along_depth ? i / DEMO_DEPTH : i % DEMO_TILE;
         to[l][r] = r < rows && l < depth ? from[r * row_stride + l * depth_stride] : 0.0f;
@@ -485,7 +486,7 @@ PS_DEVICE void demo_tile(const struct demo_group *g, int64_t row0, int64_t col0,
     const int64_t rows = demo_min(DEMO_TILE, g->m - row0), cols = demo_min(DEMO_TILE, g->n - col0);
     const int64_t n_i = DEMO_LIMIT(DEMO_PART, rows), n_j = DEMO_LIMIT(DEMO_PART, cols);
     const int at_row = DEMO_LANE / DEMO_SIDE, at_col = DEMO_LANE % DEMO_SIDE;
-    float *c = (float *)(uintptr_t)g->c + row0 * g->c_row + col0;
+    float *c = (float *)ps_address(g->c) + row0 * g->c_row + col0;
     for (int64_t i = 0; i < n_i; i++) {
         for (int64_t j = 0; j < n_j; j++) {
             sums[i][j] = 0.0f;
@@ -493,9 +494,9 @@ PS_DEVICE void demo_tile(const struct demo_group *g, int64_t row0, int64_t col0,
     }
     for (int64_t l0 = 0; l0 < g->k; l0 += DEMO_DEPTH) {
         const int64_t depth = demo_min(DEMO_DEPTH, g->k - l0);
-        demo_load_tile(a, (const float *)(uintptr_t)g->a + row0 * g->a_row + l0 * g->a_col,
+        demo_load_tile(a, (const float *)ps_address(g->a) + row0 * g->a_row + l0 * g->a_col,
                        g->a_row, g->a_col, rows, depth);
-        demo_load_tile(b, (const float *)(uintptr_t)g->b + col0 * g->b_col + l0 * g->b_row,
+        demo_load_tile(b, (const float *)ps_address(g->b) + col0 * g->b_col + l0 * g->b_row,
                        g->b_col, g->b_row, cols, depth);
         PS_SYNC();
         for (int64_t l = 0; l < DEMO_LIMIT(DEMO_DEPTH, depth); l++) {
@@ -522,7 +523,7 @@ PS_DEVICE void demo_tile(const struct demo_group *g, int64_t row0, int64_t col0,
 /* Grouped product: tiles of all groups, one after the other, are dealt out to the blocks. */
 PS_KERNEL1(demo_product, struct demo_product, args)
 {
-    const struct demo_group *groups = (const struct demo_group *)(uintptr_t)args.workspace;
+    const struct demo_group *groups = (const struct demo_group *)ps_address(args.workspace);
     uint32_t e = 0;
     int64_t before = 0;
     for (int64_t tile = (int64_t)PS_BLOCK; e < args.n_groups;) {

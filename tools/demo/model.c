@@ -148,6 +148,7 @@ static void take_loss(struct demo_model *m, CUstream stream, CUdeviceptr *z, uin
     args->scalar[1] = (float)(1.0 / (double)(tokens * hidden * m->o->microbatches));
     demo_launch(m->dev, stream, DEMO_K_loss, tokens);
     demo_free(m->dev, stream, z);
+    args = demo_args();
     args->operand[0] = partial;
     args->operand[1] = m->loss;
     args->dim[0] = tokens;
@@ -192,11 +193,11 @@ void demo_model_backward(struct demo_model *m, CUstream stream)
 
 void demo_model_update(struct demo_model *m, CUstream stream)
 {
-    struct demo_args *args = demo_args();
-    args->scalar[0] = (float)m->o->rate;
     for (int64_t i = 0; i < m->o->layers; i++) {
         for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
             const int64_t n = demo_model_weight_size(m, (enum demo_weight)w);
+            struct demo_args *args = demo_args();
+            args->scalar[0] = (float)m->o->rate;
             args->operand[0] = m->layers[i].weight[w];
             args->operand[1] = m->layers[i].grad[w];
             args->dim[0] = n;
