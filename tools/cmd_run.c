@@ -37,7 +37,7 @@ static void flag_of(const char *name, char *buf, size_t size)
     size_t n = 0;
 
     for (const char *p = name + strlen(PREFIX); *p != '\0' && n + 1 < size; p++) {
-        buf[n++] = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+        buf[n++] = (char)(*p == '_' ? '-' : tolower((unsigned char)*p));
     }
     buf[n] = '\0';
 }
@@ -48,7 +48,7 @@ static void name_of(const char *flag, char *buf, size_t size)
     size_t n = (size_t)snprintf(buf, size, "%s", PREFIX);
 
     for (const char *p = flag + strspn(flag, "-"); *p != '\0' && *p != '=' && n + 1 < size; p++) {
-        buf[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+        buf[n++] = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
     }
     buf[n] = '\0';
 }

@@ -294,9 +294,11 @@ START_TEST(a_line_of_any_length_is_survived)
     char line[8192];
     unsigned n_bad = 0;
 
-    memset(line, 'y', sizeof(line));
-    memcpy(line, "PAGEDSTASH_REGIONS=", 19);
-    memcpy(line + 8000, "\nPAGEDSTASH_RANK=3\n", 20);
+    char value[8000];
+
+    memset(value, 'y', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    snprintf(line, sizeof(line), "PAGEDSTASH_REGIONS=%s\nPAGEDSTASH_RANK=3\n", value);
     write_user_file(line);
     ps_options_load(&o, true, &n_bad);
     ck_assert_uint_eq(n_bad, 1);
