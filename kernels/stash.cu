@@ -191,6 +191,8 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
         copy_page(pool_page(&batch, &c, page), p.data, p.n, true);
     }
 
+    /* A ledger word also says that all pages are written: by every thread of every block. */
+    PS_SYNC();
     PS_YIELD();
     if (PS_THREAD == 0) {
         PS_FENCE();
