@@ -5,9 +5,9 @@
 # 0 if it is missing. A case that says "needs: plain" is skipped in sanitizer builds, since it loads the library into
 # programs that are not instrumented. In a case: $P is the command, $SIMCUDA the folder of the software driver.
 set -u
-P=$1
+P=$(realpath "$1")
 cases=$2
-SIMCUDA=$3
+SIMCUDA=$(realpath -m "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for name in $(env | sed -n 's/^\(PAGEDSTASH_[A-Z_]*\)=.*/\1/p') LD_PRELOAD NVTX_INJECTION64_PATH RANK \
