@@ -326,8 +326,10 @@ static void check_host(void)
         tell(WARN, "host memory", NULL, "/proc/meminfo does not say what is available");
         return;
     }
-    if (number_in("/sys/fs/cgroup/memory.max", "", &bytes) ||
-        number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", &bytes)) {
+    const bool limited = number_in("/sys/fs/cgroup/memory.max", "", &bytes) ||
+                         number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", &bytes);
+
+    if (limited && bytes >> 50 == 0) { /* version 1 says "none" with a number beyond that */
         tell(OK, "host memory", NULL,
              "%" PRIu64 " MiB available, control group's limit %" PRIu64 " MiB", kib >> 10,
              bytes >> 20);
