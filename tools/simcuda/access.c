@@ -81,7 +81,7 @@ static void print_report(void *arg, const struct hb_report *report)
     while (*line != '\0') {
         const int length = (int)strcspn(line, "\n");
 
-        sim_report("simcuda: check: %.*s", length, line);
+        sim_report("check: %.*s", length, line);
         line += length;
         line += *line == '\n';
     }
@@ -113,7 +113,7 @@ uint64_t sim_check_finish(void)
     for (unsigned i = 0; i < n; i++) {
         const struct hb_report *r = hb_report_at(hb, i);
 
-        sim_report("simcuda: check: %u of %llu: %s: '%s' then '%s', %llu times", i + 1,
+        sim_report("check: %u of %llu: %s: '%s' then '%s', %llu times", i + 1,
                    (unsigned long long)n, hb_kind_name(r->kind), r->first, r->second,
                    (unsigned long long)r->count);
     }
@@ -233,15 +233,11 @@ static bool op_claims(const struct sim_op *op)
     return op->kind == SIM_OP_FILL || (op->kind == SIM_OP_KERNEL && sim_pk_claims(op));
 }
 
-/* A wait for an event that was never recorded. */
-static bool waits_for_nothing(const struct sim_op *op)
+void sim_check_empty_wait(struct sim_stream *stream)
 {
-    for (size_t i = 0; i < op->n_deps; i++) {
-        if (op->deps[i]->kind == SIM_OP_RECORD) {
-            return false;
-        }
+    if (on()) {
+        hb_note_empty_wait(hb, stream_clock(stream)->actor, "an event");
     }
-    return op->kind == SIM_OP_WAIT;
 }
 
 void sim_check_op_queued(struct sim_op *op, struct sim_thread *thread)
@@ -267,9 +263,6 @@ void sim_check_op_queued(struct sim_op *op, struct sim_thread *thread)
     c->op = hb_op_begin(hb, c->actor, op->name != NULL ? op->name : "operation", op->serial);
     if (op_claims(op)) {
         hb_op_claims(c->op);
-    }
-    if (waits_for_nothing(op)) {
-        hb_note_empty_wait(hb, c->actor, "an event");
     }
     clock_after(c, op->prev);
     for (size_t i = 0; i < op->n_deps; i++) {

@@ -19,7 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The driver's functions are what this object exports; everything else in it is hidden. */
+#pragma GCC visibility push(default)
 #include <cuda.h>
+#pragma GCC visibility pop
 
 #include "kernels/simkernel.h"
 
@@ -163,7 +166,8 @@ struct sim_op {
     struct sim_op **deps;
     size_t n_deps;
     const char *name; /* of the kernel, or of the entry point */
-    struct sim_event *event; /* RECORD and WAIT */
+    struct sim_event *event; /* RECORD: holds a reference */
+    uint64_t spun;           /* epoch of the last step that made no progress; op.c */
     uint64_t done_ns;        /* when it was done (CLOCK_MONOTONIC) */
     union {
         struct sim_launch launch;
@@ -224,6 +228,8 @@ bool sim_access_run(struct sim_op *op, void (*fn)(void *), void *arg, struct sim
 void sim_check_range(struct sim_op *op, CUdeviceptr address, uint64_t bytes, bool write);
 /* Called when op has its prev and deps and is about to be queued by `thread`; sets op->clock. */
 void sim_check_op_queued(struct sim_op *op, struct sim_thread *thread);
+/* The stream was told to wait for an event that has never been recorded: no edge, but worth a note in reports. */
+void sim_check_empty_wait(struct sim_stream *stream);
 /* op->clock and friends are released; nothing refers to op any more. */
 void sim_check_op_gone(struct sim_op *op);
 void sim_check_stream_gone(struct sim_stream *stream);
