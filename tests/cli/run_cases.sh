@@ -3,11 +3,11 @@
 # run_cases.sh COMMAND FOLDER SIMCUDA: runs each FOLDER/NAME.sh and compares, speaking TAP. NAME.stdout and NAME.stderr
 # are patterns as of the shell's `case`, for the whole output; a missing one means no output. NAME.exit holds the status,
 # 0 if it is missing. A case that says "needs: plain" is skipped in sanitizer builds, since it loads the library into
-# programs that are not instrumented. In a case: $P is the command, $SIMCUDA the folder of the software driver.
+# programs that are not instrumented. In a case: $P is the command, $SIMCUDA_DIR the folder of the software driver.
 set -u
 P=$(realpath "$1")
 cases=$2
-SIMCUDA=$(realpath -m "$3")
+SIMCUDA_DIR=$(realpath -m "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for name in $(env | sed -n 's/^\(PAGEDSTASH_[A-Z_]*\)=.*/\1/p') LD_PRELOAD NVTX_INJECTION64_PATH RANK \
@@ -16,7 +16,7 @@ for name in $(env | sed -n 's/^\(PAGEDSTASH_[A-Z_]*\)=.*/\1/p') LD_PRELOAD NVTX_
 done
 HOME=$work/home
 LC_ALL=C
-export P SIMCUDA HOME LC_ALL
+export P SIMCUDA_DIR HOME LC_ALL
 
 set -- "$cases"/*.sh
 echo "1..$#"
