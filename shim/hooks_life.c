@@ -26,7 +26,7 @@ void ps_hook_unseen(const char *what)
 
 static void stream_created(CUresult r, const CUstream *stream_p, unsigned flags)
 {
-    if (r == CUDA_SUCCESS && ps_paging()) {
+    if (r == CUDA_SUCCESS && stream_p != NULL && ps_paging()) {
         ps_engine_stream_created(*stream_p, flags);
     }
 }
