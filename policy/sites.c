@@ -49,5 +49,13 @@ void ps_sites_fini(struct ps_sites *s)
 bool ps_site_eligible(const struct ps_site *site)
 {
     const bool foreign = site->n_foreign >= 4 && site->n_foreign >= site->n_made / 4;
-    return !foreign && (site->proven || !site->unseen);
+    const bool gainless = site->n_stashed >= 4 && site->n_uniform == 0;
+    return !foreign && !gainless && (site->proven || !site->unseen);
+}
+
+void ps_sites_forget_gain(struct ps_sites *s)
+{
+    for (struct ps_site_entry *e = s->table; e != NULL; e = e->hh.next) {
+        e->site.n_stashed = 0;
+    }
 }

@@ -336,7 +336,8 @@ void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
     e->saw_padding = e->saw_padding || uniform > 0;
     if (!e->saw_padding && !e->no_gain) {
         e->no_gain = true;
-        ps_info("a stashed group held no padding: later groups stay where they are until memory runs out");
+        ps_info(
+            "a stashed group held no padding: later groups stay where they are until memory runs out");
     }
     ps_fence_unref(&e->fences, fl->fence);
     free(fl);

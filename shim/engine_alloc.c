@@ -274,11 +274,9 @@ void ps_tensor_die(struct ps_tensor *t)
     struct ps_engine *e = t->engine;
     ps_assert(t->pins == 0 && ps_residency_may(t->state, PS_DEAD));
     if (t->was_out) {
-        if (t->seen) {
-            t->site->proven = true;
-        } else {
-            t->site->unseen = true;
-        }
+        bool *known = t->seen ? &t->site->proven : &t->site->unseen;
+        e->learned = e->learned || !*known;
+        *known = true;
     }
     const enum ps_residency was = t->state;
     if (was == PS_CACHED) {

@@ -42,6 +42,7 @@ struct ps_chunk {
 /* The stored content of a tensor: page table, ledger word, and the fences it is between. */
 struct ps_copy {
     struct ps_copy *next;
+    struct ps_site *site;
     uint64_t table;   /* device address of its page table */
     uint64_t entry;   /* first entry in the table arena */
     uint32_t n_pages; /* also the worst case that was reserved */
@@ -167,6 +168,8 @@ struct ps_engine {
     struct ps_sites sites;
     CUdevice peer[PS_PEERS_MAX];
     uint32_t n_peers;
+    uint32_t n_trims; /* times memory was given back after learning */
+    bool learned;     /* something was learned of a site since the last of them */
     bool ended;       /* paging has ended: everything was brought back */
     bool stalled;     /* the last throttle ran into its limit */
     bool saw_padding; /* some stashed group had a uniform page */
@@ -275,6 +278,13 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream);
 /* Records now what was to be recorded at the next boundary on this stream. Lock held. */
 void ps_group_flush(struct ps_engine *e, CUstream stream);
+
+/* ---- engine_release.c ---- */
+/*
+ * Between steps, while sites are still being learned: what the steps before held too much of goes back to the device.
+ * Waits for the device; only then. Lock not held.
+ */
+void ps_engine_settle_down(struct ps_engine *e);
 
 /* ---- engine_alloc.c ---- */
 /* The last step of a free, when nothing names the tensor any more. Lock held. */

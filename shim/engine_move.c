@@ -179,6 +179,7 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
             ps_budget_cancel(&p->budget, pages);
             break;
         }
+        c->site = t->site;
         ps_copy_item(e, t, c, &b->items[n]);
         fl->copy[n] = c;
         t_p[n++] = t;

@@ -72,6 +72,11 @@ static void at_push(struct ps_thread *th)
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
     struct ps_engine *e = ps_engine_find(guard.current);
+    if (e != NULL && e->learned) {
+        pthread_mutex_unlock(&ps_lock);
+        ps_engine_settle_down(e);
+        pthread_mutex_lock(&ps_lock);
+    }
     if (e != NULL) {
         ps_engine_poll(e);
         ps_move_out(e, th->number);

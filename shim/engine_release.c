@@ -8,6 +8,9 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
+/* How often memory is given back because something was learned: each time the next step makes anew what it needs. */
+#define TRIMS_MAX 4
+
 static uint64_t release_unused(struct ps_engine *e)
 {
     uint64_t bytes;
@@ -18,6 +21,37 @@ static uint64_t release_unused(struct ps_engine *e)
     bytes -= e->pool.mapped;
     pthread_mutex_unlock(&ps_lock);
     return bytes + ps_memory_release_idle(e);
+}
+
+/* Is any tensor cached or out? */
+static bool any_copy(const struct ps_engine *e)
+{
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->copy != NULL || t->state == PS_MOVING) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void ps_engine_settle_down(struct ps_engine *e)
+{
+    pthread_mutex_lock(&ps_lock);
+    const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_copy(e) &&
+                     (e->dead != NULL || e->pool.mapped > 0);
+    if (due) {
+        e->learned = false;
+        e->n_trims++;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    if (due) {
+        ps_count(host_syncs, 1);
+        if (ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
+            release_unused(e);
+        }
+    }
 }
 
 bool ps_engine_give_back(void)
@@ -36,6 +70,7 @@ bool ps_engine_give_back(void)
         ps_count(give_backs, 1);
         pthread_mutex_lock(&ps_lock);
         e->no_gain = false;
+        ps_sites_forget_gain(&e->sites);
         pthread_mutex_unlock(&ps_lock);
         const uint64_t bytes = release_unused(e);
         ps_memory_trim_pool(e);

@@ -370,6 +370,12 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         c->stored = c->n_pages;
         c->uniform = 0;
     }
+    if (c->site != NULL) {
+        const bool eligible = ps_site_eligible(c->site);
+        c->site->n_stashed++;
+        c->site->n_uniform += c->uniform;
+        e->learned = e->learned || eligible != ps_site_eligible(c->site);
+    }
     ps_budget_settle(&p->budget, c->n_pages, c->stored);
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);

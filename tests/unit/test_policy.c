@@ -257,6 +257,13 @@ START_TEST(a_site_without_a_visible_use_is_left_alone)
     ck_assert(!ps_site_eligible(a));
     a->proven = true;
     ck_assert(ps_site_eligible(a));
+    a->n_stashed = 4;
+    ck_assert(!ps_site_eligible(a));
+    ps_sites_forget_gain(&s);
+    ck_assert(ps_site_eligible(a));
+    a->n_stashed = 9;
+    a->n_uniform = 1;
+    ck_assert(ps_site_eligible(a));
     a->n_made = 100;
     a->n_foreign = 3;
     ck_assert(ps_site_eligible(a));
