@@ -42,7 +42,8 @@ struct fake_control {
 
 struct fake_control *fake_control(void);
 
-/* ---- the generated part ---- */
+/* ---- inside the fake, which sees no CUDA header ---- */
+#ifdef PS_FAKE_CUDA
 extern const char *const fake_symbols[];
 extern const unsigned fake_n_symbols;
 extern unsigned fake_counts[];
@@ -63,5 +64,7 @@ int fake_called(unsigned symbol, const uintptr_t args[6]);
 int cuGetProcAddress(const char *name, void **pfn, int version, uint64_t flags);
 int cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flags, int *status);
 int cuDriverGetVersion(int *version);
+
+#endif
 
 #endif
