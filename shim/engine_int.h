@@ -128,13 +128,17 @@ struct ps_page_pool {
     uint64_t base, room; /* reserved addresses */
     uint64_t mapped;     /* bytes of it backed, from the front */
     uint64_t grow_unit;
-    struct ps_pool_piece *pieces;
-    uint64_t arena, arena_bytes; /* device memory of free list, slots, counters and tables */
+    struct ps_pool_piece *pieces;       /* of pages */
+    struct ps_pool_piece *table_pieces; /* of page tables: never given back before the end */
+    uint64_t arena, arena_bytes;        /* device memory of free list, slots and counters */
     CUmemGenericAllocationHandle arena_handle;
-    uint64_t list, counts, tables; /* device addresses in it */
-    struct ps_ranges entries;
-    uint64_t *ledger;       /* pinned host memory */
-    uint64_t ledger_device; /* the same, as the device sees it */
+    uint64_t list, counts; /* device addresses in it */
+    uint64_t
+        tables; /* reserved addresses of page tables, backed from the front as they are needed */
+    uint64_t tables_room, tables_mapped; /* bytes */
+    struct ps_ranges entries;            /* of the backed part */
+    uint64_t *ledger;                    /* pinned host memory */
+    uint64_t ledger_device;              /* the same, as the device sees it */
     struct ps_ranges ledger_free;
     uint16_t seq;
     struct ps_budget budget;

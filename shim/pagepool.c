@@ -32,7 +32,7 @@ static CUresult poke(uint64_t address, uint64_t value, CUstream stream)
                : ps_driver.cuMemsetD32Async(address + 4, (unsigned)(value >> 32), 1, stream);
 }
 
-/* Lays out the arena: free list, its slots, counters, tables; zeroes it. Waits: only while an engine is made. */
+/* Lays out the arena: free list, its slots, counters; zeroes it. Waits: only while an engine is made. */
 static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
 {
     struct ps_page_pool *p = &e->pool;
@@ -67,7 +67,6 @@ static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
     }
     p->list = base;
     p->counts = round_up(slots + n_slots * sizeof(uint32_t), 64);
-    p->tables = round_up(p->counts + (uint64_t)PS_COPIES_MAX * 16, 64);
     return r != CUDA_SUCCESS ? r : ps_driver.cuStreamSynchronize(e->drop_stream);
 }
 
@@ -86,13 +85,10 @@ static CUresult init_ledger(struct ps_page_pool *p)
     return r;
 }
 
-enum ps_status ps_pool_init(struct ps_engine *e)
+/* Sizes of everything, from the device's memory and the page. */
+static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
 {
     struct ps_page_pool *p = &e->pool;
-    size_t total = 0;
-    CUresult r = ps_driver.cuDeviceTotalMem(&total, e->device);
-
-    p->drops_end = &p->drops;
     p->page_bytes =
         (uint32_t)(ps_options.page_bytes == PS_AUTO ? PAGE_BYTES_DEFAULT : ps_options.page_bytes);
     const uint64_t n_pages = total / p->page_bytes;
@@ -100,6 +96,7 @@ enum ps_status ps_pool_init(struct ps_engine *e)
     while (n_slots < n_pages) {
         n_slots *= 2;
     }
+    *n_slots_p = n_slots;
     p->room = round_up(n_pages * p->page_bytes, e->granularity);
     /* A 64th of the device at most grows at once, so that a small device is not filled by one step. */
     p->grow_unit = round_up((uint64_t)32 << 20, e->granularity);
@@ -108,13 +105,40 @@ enum ps_status ps_pool_init(struct ps_engine *e)
     }
     p->grow_unit =
         round_up(p->grow_unit, e->granularity > p->page_bytes ? e->granularity : p->page_bytes);
-    p->arena_bytes = round_up(256 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16 +
-                                  n_pages * 2 * sizeof(struct ps_page_entry),
-                              e->granularity);
+    p->arena_bytes =
+        round_up(256 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
+    /* More may be out than the device holds, though not many times more: an entry a page of eight devices. */
+    p->tables_room = round_up(8 * n_pages * sizeof(struct ps_page_entry), e->granularity);
+}
+
+static CUresult reserve(uint64_t bytes, uint64_t granularity, uint64_t *base_p)
+{
     CUdeviceptr base = 0;
+    const CUresult r = ps_driver.cuMemAddressReserve(&base, bytes, granularity, 0, 0);
+    *base_p = r == CUDA_SUCCESS ? base : 0;
+    return r;
+}
+
+enum ps_status ps_pool_init(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    size_t total = 0;
+    uint64_t n_slots = 0;
+    CUresult r = ps_driver.cuDeviceTotalMem(&total, e->device);
+
+    p->drops_end = &p->drops;
+    plan_sizes(e, total, &n_slots);
+    if (ps_ranges_init(&p->entries, 0, 0) != PS_OK ||
+        ps_ranges_init(&p->ledger_free, 0, PS_COPIES_MAX) != PS_OK) {
+        ps_warn("no host memory for the page pool; nothing is paged");
+        return PS_ERR_MEMORY;
+    }
+    p->entries.size = p->tables_room / sizeof(struct ps_page_entry);
     if (r == CUDA_SUCCESS) {
-        r = ps_driver.cuMemAddressReserve(&base, p->room, e->granularity, 0, 0);
-        p->base = r == CUDA_SUCCESS ? base : 0;
+        r = reserve(p->room, e->granularity, &p->base);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = reserve(p->tables_room, e->granularity, &p->tables);
     }
     if (r == CUDA_SUCCESS) {
         r = init_arena(e, n_slots);
@@ -126,13 +150,6 @@ enum ps_status ps_pool_init(struct ps_engine *e)
         ps_warn("cannot set up the page pool: %s; nothing is paged",
                 ps_driver_error_name(&ps_driver, r));
         return PS_ERR_DEVICE;
-    }
-    const uint64_t n_entries =
-        (p->arena + p->arena_bytes - p->tables) / sizeof(struct ps_page_entry);
-    if (ps_ranges_init(&p->entries, 0, n_entries) != PS_OK ||
-        ps_ranges_init(&p->ledger_free, 0, PS_COPIES_MAX) != PS_OK) {
-        ps_warn("no host memory for the page pool; nothing is paged");
-        return PS_ERR_MEMORY;
     }
     return PS_OK;
 }
@@ -158,7 +175,9 @@ void ps_pool_fini(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
     release_pieces(p->pieces);
+    release_pieces(p->table_pieces);
     p->pieces = NULL;
+    p->table_pieces = NULL;
     while (p->drops != NULL) {
         struct ps_copy *c = p->drops;
         p->drops = c->next;
@@ -175,6 +194,10 @@ void ps_pool_fini(struct ps_engine *e)
     if (p->base != 0) {
         ps_driver.cuMemAddressFree(p->base, p->room);
         p->base = 0;
+    }
+    if (p->tables != 0) {
+        ps_driver.cuMemAddressFree(p->tables, p->tables_room);
+        p->tables = 0;
     }
     if (p->ledger != NULL) {
         ps_driver.cuMemFreeHost(p->ledger);
@@ -251,9 +274,38 @@ static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
     return true;
 }
 
+/* Backs more of the page tables, so that a tensor of `pages` finds its table. Lock held; let go and taken again. */
+static void ensure_tables(struct ps_engine *e, uint64_t pages)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t unit =
+        round_up(p->grow_unit / 32, e->granularity); /* tables are small beside pages */
+    const uint64_t bytes = round_up(pages * sizeof(struct ps_page_entry), unit);
+    if (p->entries.free_total >= pages || p->tables_mapped + bytes > p->tables_room) {
+        return;
+    }
+    p->growing = true;
+    pthread_mutex_unlock(&ps_lock);
+    struct ps_pool_piece *piece = map_piece(e, p->tables + p->tables_mapped, bytes);
+    pthread_mutex_lock(&ps_lock);
+    p->growing = false;
+    if (piece == NULL) {
+        return;
+    }
+    piece->next = p->table_pieces;
+    p->table_pieces = piece;
+    ps_ranges_give(&p->entries, p->tables_mapped / sizeof(struct ps_page_entry),
+                   bytes / sizeof(struct ps_page_entry));
+    p->tables_mapped += bytes;
+}
+
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
+    if (p->growing) {
+        return;
+    }
+    ensure_tables(e, pages);
     const uint64_t available = ps_budget_available(&p->budget);
     /* A growth runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
     if (available >= pages || p->growing || !ps_fence_done(p->pushed)) {
