@@ -64,7 +64,16 @@ struct value {
     struct sim_hb_clock *clock;
 };
 
+/* The newest operation of a stream that is gone, until the host knows of it. */
+struct orphan {
+    struct orphan *next;
+    struct sim_ctx *ctx;
+    bool blocking;
+    struct sim_hb_clock *clock;
+};
+
 static struct hb *hb;
+static struct orphan *orphans;
 static struct unit **page_units; /* by physical page */
 static struct checked **checked; /* by address */
 static size_t n_checked, max_checked;
@@ -96,6 +105,7 @@ static bool on(void)
         const uint64_t n_devices = sim_options.devices > 0 ? (uint64_t)sim_options.devices : 1;
 
         hb = hb_create(REPORTS_MAX, print_report, NULL);
+        hb_set_granule(hb, SIM_PAGE);
         page_units = sim_calloc(n_devices * sim_options.mem / SIM_PAGE, sizeof(*page_units));
     }
     return true;
@@ -268,6 +278,13 @@ void sim_check_op_queued(struct sim_op *op, struct sim_thread *thread)
     for (size_t i = 0; i < op->n_deps; i++) {
         clock_after(c, op->deps[i]);
     }
+    for (const struct orphan *o = orphans; o != NULL && op->stream->kind == SIM_STREAM_LEGACY;
+         o = o->next) {
+        if (o->ctx == op->ctx && o->blocking) {
+            o->clock->refs++;
+            sim_push(&c->before, &c->n_before, o->clock);
+        }
+    }
     op->clock = c;
     if (in_line) {
         clock_unref(s->newest);
@@ -284,14 +301,50 @@ void sim_check_op_gone(struct sim_op *op)
     op->clock = NULL;
 }
 
+/* Forgets the orphans that the host knows of. */
+static void orphans_prune(void)
+{
+    for (struct orphan **link = &orphans; *link != NULL;) {
+        struct orphan *o = *link;
+
+        if (hb_known(hb, HB_HOST, clock_settle(o->clock))) {
+            *link = o->next;
+            clock_unref(o->clock);
+            free(o);
+        } else {
+            link = &o->next;
+        }
+    }
+}
+
 void sim_check_stream_gone(struct sim_stream *stream)
 {
-    if (stream->clock != NULL) {
-        hb_actor_end(hb, stream->clock->actor);
-        clock_unref(stream->clock->newest);
-        free(stream->clock);
-        stream->clock = NULL;
+    if (stream->clock == NULL) {
+        return;
     }
+    hb_actor_end(hb, stream->clock->actor);
+    if (stream->clock->newest != NULL) {
+        struct orphan *o = sim_calloc(1, sizeof(*o));
+
+        *o = (struct orphan){orphans, stream->ctx, stream->blocking, stream->clock->newest};
+        orphans = o;
+        orphans_prune();
+    }
+    free(stream->clock);
+    stream->clock = NULL;
+}
+
+void sim_check_ctx_saw(struct sim_ctx *ctx)
+{
+    if (!on()) {
+        return;
+    }
+    for (const struct orphan *o = orphans; o != NULL; o = o->next) {
+        if (o->ctx == ctx) {
+            hb_join_op(hb, HB_HOST, clock_settle(o->clock));
+        }
+    }
+    orphans_prune();
 }
 
 void sim_check_thread_gone(struct sim_thread *thread)
@@ -505,11 +558,23 @@ static void host_access(const char *name, CUdeviceptr base, uint64_t bytes, enum
     hb_op_unref(op);
 }
 
+/* The operation that ended the use of a pool's memory at this address for now; the mapping may live on. */
+static void set_freed(CUdeviceptr base, struct hb_op *freed)
+{
+    struct checked *c = checked_find(base);
+
+    if (c != NULL) {
+        hb_op_unref(c->freed);
+        c->freed = freed == NULL ? NULL : hb_op_ref(freed);
+    }
+}
+
 void sim_check_alloc(struct sim_op *op, CUdeviceptr base, uint64_t bytes)
 {
     if (!on()) {
         return;
     }
+    set_freed(base, NULL);
     if (op == NULL || op->clock == NULL) {
         host_access("cuMemAlloc", base, bytes, HB_BIRTH);
         return;
@@ -527,11 +592,7 @@ void sim_check_free(struct sim_op *op, CUdeviceptr base, uint64_t bytes)
         return;
     }
     access_range(clock_settle(op->clock), base, bytes, HB_DEATH);
-    struct checked *c = checked_find(base);
-
-    if (c != NULL && c->freed == NULL) {
-        c->freed = hb_op_ref(op->clock->op);
-    }
+    set_freed(base, op->clock->op);
 }
 
 /* ---- device code ---- */

@@ -72,6 +72,7 @@ CUresult sim_ctx_wait(struct sim_thread *t, struct sim_ctx *ctx, const char *wha
         sim_op_unref(tails[i]);
     }
     free(tails);
+    sim_check_ctx_saw(ctx);
     return result;
 }
 
@@ -138,8 +139,8 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice de
     return sim_leave(create_and_push(t, pctx, flags, dev));
 }
 
-CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
-                                CUdevice dev)
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                                unsigned int flags, CUdevice dev)
 {
     SIM_ENTER(0, t);
     if (paramsArray != NULL || numParams != 0) {
@@ -148,10 +149,12 @@ CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArra
     return sim_leave(create_and_push(t, pctx, flags, dev));
 }
 
-CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+                                unsigned int flags, CUdevice dev)
 {
     SIM_ENTER(0, t);
-    if (ctxCreateParams != NULL && (ctxCreateParams->execAffinityParams != NULL || ctxCreateParams->cigParams != NULL)) {
+    if (ctxCreateParams != NULL &&
+        (ctxCreateParams->execAffinityParams != NULL || ctxCreateParams->cigParams != NULL)) {
         return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
     return sim_leave(create_and_push(t, pctx, flags, dev));
@@ -325,7 +328,8 @@ CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
 {
     SIM_ENTER(SIM_CTX, t);
-    return sim_leave((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+    return sim_leave((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_ERROR_INVALID_VALUE
+                                                                   : CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)

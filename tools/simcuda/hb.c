@@ -54,6 +54,7 @@ struct hb *hb_create(unsigned max_reports, hb_report_fn fn, void *arg)
     hb->fn = fn;
     hb->arg = arg;
     hb->next_map = 1;
+    hb->granule = 1;
     (void)hb_actor_create(hb, "host");
     return hb;
 }
@@ -74,6 +75,11 @@ void hb_destroy(struct hb *hb)
 void hb_warn_unwritten(struct hb *hb, bool on)
 {
     hb->warn_unwritten = on;
+}
+
+void hb_set_granule(struct hb *hb, uint64_t bytes)
+{
+    hb->granule = bytes;
 }
 
 /* ---- clocks ---- */
@@ -219,4 +225,11 @@ void hb_op_unref(struct hb_op *op)
 bool hb_op_ordered(const struct hb_op *first, const struct hb_op *second)
 {
     return hb_clock_at(second->clock, second->n_clock, first->actor) >= first->epoch;
+}
+
+bool hb_known(const struct hb *hb, unsigned actor, const struct hb_op *op)
+{
+    const struct actor *a = &hb->actors[actor];
+
+    return hb_clock_at(a->clock, a->n_clock, op->actor) >= op->epoch;
 }

@@ -70,6 +70,8 @@ typedef void (*hb_report_fn)(void *arg, const struct hb_report *report);
 struct hb *hb_create(unsigned max_reports, hb_report_fn fn, void *arg);
 void hb_destroy(struct hb *hb);
 void hb_warn_unwritten(struct hb *hb, bool on);
+/* Ownership is kept for whole granules (a power of two, 1 at first): a claim of a part claims all of it. */
+void hb_set_granule(struct hb *hb, uint64_t bytes);
 
 /* ---- actors and edges ---- */
 /* A new stream; label is for reports ("stream 3"). Places of ended actors are reused once that hides nothing. */
@@ -92,6 +94,8 @@ void hb_op_claims(struct hb_op *op);
 struct hb_op *hb_op_ref(struct hb_op *op);
 void hb_op_unref(struct hb_op *op); /* NULL is fine */
 bool hb_op_ordered(const struct hb_op *first, const struct hb_op *second);
+/* All that the actor does from now on is ordered after the operation already. */
+bool hb_known(const struct hb *hb, unsigned actor, const struct hb_op *op);
 /* The stream waited for something that was never recorded: no edge, but told in reports about this stream. */
 void hb_note_empty_wait(struct hb *hb, unsigned actor, const char *what);
 

@@ -77,6 +77,7 @@ struct hb {
     size_t max_actors;
     uint64_t next_map;
     bool warn_unwritten;
+    uint64_t granule;
     struct hb_report *reports;
     unsigned n_reports;
     unsigned max_reports;

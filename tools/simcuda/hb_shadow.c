@@ -283,17 +283,31 @@ static void remember_write(const struct doing *d, struct segment *s)
     s->written = d->mode == HB_WRITE;
 }
 
-static void check_owner(const struct doing *d, struct segment *s, const uint64_t range[2])
+static void check_owner(const struct doing *d, const struct segment *s, const uint64_t range[2])
 {
-    if (s->owner == d->map) {
-        return;
+    if (s->owner != d->map) {
+        hb_report_owner(d, s, range);
     }
-    if (d->mode == HB_BIRTH || (d->mode == HB_WRITE && d->op->claims)) {
-        s->owner = d->map;
-        d->map->owned = true;
-        return;
+}
+
+/* The granules around [start, end) of the unit belong to the mapping from now on, as far as it reaches. */
+static void claim(struct hb *hb, struct hb_map *map, uint64_t start, uint64_t end)
+{
+    struct hb_unit *u = map->unit;
+    const uint64_t map_end = map->offset + map->bytes;
+
+    start &= ~(hb->granule - 1);
+    start = start < map->offset ? map->offset : start;
+    end = (end + hb->granule - 1) & ~(hb->granule - 1);
+    end = end > map_end ? map_end : end;
+    const size_t first = segment_split(u, start);
+    const size_t stop = end < u->bytes ? segment_split(u, end) : u->n_segments;
+
+    for (size_t i = first; i < stop; i++) {
+        u->segments[i].owner = map;
     }
-    hb_report_owner(d, s, range);
+    map->owned = true;
+    segment_merge(u, first, stop - 1);
 }
 
 static void access_segment(const struct doing *d, struct segment *s, const uint64_t range[2])
@@ -333,6 +347,9 @@ void hb_access(struct hb *hb, struct hb_op *op, struct hb_map *map, uint64_t off
         return;
     }
     map_used(map, op);
+    if (mode == HB_BIRTH || (mode == HB_WRITE && op->claims)) {
+        claim(hb, map, start, start + bytes);
+    }
     const size_t first = segment_split(u, start);
     const size_t end = start + bytes < u->bytes ? segment_split(u, start + bytes) : u->n_segments;
 

@@ -27,7 +27,7 @@
 #include "kernels/simkernel.h"
 
 #define SIM_PAGE 4096u /* physical and virtual bookkeeping unit; granularity is a multiple of it */
-#define SIM_API __attribute__((visibility("default")))
+#define SIM_API  __attribute__((visibility("default")))
 
 /* ---- options.c: read once, before the first entry; read-only afterwards ---- */
 struct sim_fail_rule; /* one fail=... item */
@@ -37,9 +37,9 @@ struct sim_options {
     uint64_t va;          /* bytes of device addresses */
     uint64_t seed;
     int devices;
-    int version; /* what cuDriverGetVersion tells */
-    bool vmm;    /* virtual memory management is supported */
-    unsigned eager; /* at most this many steps of device work at an ordinary entry; 0 = none */
+    int version;     /* what cuDriverGetVersion tells */
+    bool vmm;        /* virtual memory management is supported */
+    unsigned eager;  /* at most this many steps of device work at an ordinary entry; 0 = none */
     bool check;      /* happens-before checker */
     bool check_exit; /* _exit(87) at the end of the process when the checker reported something */
     unsigned hang_s; /* seconds without any progress after which a wait is called a deadlock */
@@ -58,9 +58,9 @@ struct sim_thread {
     struct sim_ctx *stack[SIM_CTX_STACK];
     unsigned n_stack;
     CUstreamCaptureMode capture_mode;
-    bool ptds;              /* inside the per-thread-default-stream variant of an entry point */
-    bool in_callback;       /* running a host callback: no entry point may be called */
-    const char *waiting;    /* what the thread is blocked for in the simulator, or NULL */
+    bool ptds;                  /* inside the per-thread-default-stream variant of an entry point */
+    bool in_callback;           /* running a host callback: no entry point may be called */
+    const char *waiting;        /* what the thread is blocked for in the simulator, or NULL */
     struct sim_hb_clock *clock; /* access.c */
     void *sched;                /* sched.c */
 };
@@ -78,10 +78,11 @@ struct sim_stream {
     bool blocking; /* takes part in the legacy stream's barriers */
     int priority;
     struct sim_ctx *ctx;
-    struct sim_stream *next;  /* of the context */
-    struct sim_op *head;      /* oldest operation that is not done */
-    struct sim_op *tail;      /* newest operation ever queued, done or not; holds a reference; may be NULL */
-    bool destroyed;           /* no handle any more; goes when the last operation is done */
+    struct sim_stream *next; /* of the context */
+    struct sim_op *head;     /* oldest operation that is not done */
+    struct sim_op
+        *tail;      /* newest operation ever queued, done or not; holds a reference; may be NULL */
+    bool destroyed; /* no handle any more; goes when the last operation is done */
     struct sim_capture *capture; /* capture this stream takes part in, or NULL */
     struct sim_gnode **cap_deps; /* nodes the next captured node depends on */
     size_t n_cap_deps;
@@ -158,14 +159,14 @@ struct sim_op {
     enum sim_op_state state;
     struct sim_stream *stream;
     struct sim_ctx *ctx;
-    uint32_t thread; /* id of the thread that queued it */
+    uint32_t thread;     /* id of the thread that queued it */
     struct sim_op *next; /* in the stream */
     /* While sim_check_op_queued runs: everything it is ordered after, done or not; prev is the operation before
      * it in the stream (NULL if none ever). Dropped when it is done. */
     struct sim_op *prev;
     struct sim_op **deps;
     size_t n_deps;
-    const char *name; /* of the kernel, or of the entry point */
+    const char *name;        /* of the kernel, or of the entry point */
     struct sim_event *event; /* RECORD: holds a reference */
     uint64_t spun;           /* epoch of the last step that made no progress; op.c */
     uint64_t done_ns;        /* when it was done (CLOCK_MONOTONIC) */
@@ -177,8 +178,9 @@ struct sim_op {
         struct sim_host_call host;
         struct sim_alloc_op alloc;
     };
-    struct sim_hb_clock *clock; /* access.c: what is ordered before this operation, itself included */
-    void *sched;                /* sched.c */
+    struct sim_hb_clock
+        *clock;  /* access.c: what is ordered before this operation, itself included */
+    void *sched; /* sched.c */
 };
 
 /* ---- device addresses (va.c) ---- */
@@ -194,8 +196,8 @@ struct sim_mapping {
     CUdeviceptr base;
     uint64_t bytes;
     enum sim_owner owner;
-    int prot;        /* PROT_NONE, PROT_READ or PROT_READ | PROT_WRITE: the rights device work has */
-    int device;      /* whose memory backs it */
+    int prot;   /* PROT_NONE, PROT_READ or PROT_READ | PROT_WRITE: the rights device work has */
+    int device; /* whose memory backs it */
     uint64_t serial; /* unique for the process */
     void *object;    /* the owner's structure */
 };
@@ -236,6 +238,8 @@ void sim_check_stream_gone(struct sim_stream *stream);
 void sim_check_thread_gone(struct sim_thread *thread);
 /* thread has learned that op is done: a wait, or a successful query. */
 void sim_check_host_saw(struct sim_thread *thread, struct sim_op *op);
+/* The host has learned that everything in the context is done, streams that are gone included. */
+void sim_check_ctx_saw(struct sim_ctx *ctx);
 /* A value operation was executed: a wait that found its value is ordered after the write that made it so. */
 void sim_check_value(struct sim_op *op, CUdeviceptr address);
 /* A stream-ordered allocation begins (ends) to live: at the execution of op. op NULL: cuMemAlloc, cuMemFree. */

@@ -7,7 +7,8 @@
 
 #include "tools/simcuda/core.h"
 
-struct sim_stream *sim_stream_new(struct sim_ctx *ctx, enum sim_stream_kind kind, bool blocking, int priority)
+struct sim_stream *sim_stream_new(struct sim_ctx *ctx, enum sim_stream_kind kind, bool blocking,
+                                  int priority)
 {
     static uint32_t n_ids;
     struct sim_stream *s = sim_calloc(1, sizeof *s);
@@ -138,8 +139,8 @@ static CUresult create(struct sim_thread *t, CUstream *phStream, unsigned int fl
         return CUDA_ERROR_INVALID_VALUE;
     }
     const int clamped = priority < -5 ? -5 : priority > 0 ? 0 : priority;
-    struct sim_stream *s =
-        sim_stream_new(sim_ctx_current(t), SIM_STREAM_CREATED, (flags & CU_STREAM_NON_BLOCKING) == 0, clamped);
+    struct sim_stream *s = sim_stream_new(sim_ctx_current(t), SIM_STREAM_CREATED,
+                                          (flags & CU_STREAM_NON_BLOCKING) == 0, clamped);
     sim_handle_add(s, SIM_K_STREAM);
     *phStream = (CUstream)s;
     return CUDA_SUCCESS;
@@ -213,6 +214,11 @@ static CUresult query(struct sim_thread *t, struct sim_stream *s)
     }
     if (s->head != NULL) {
         return CUDA_ERROR_NOT_READY;
+    }
+    for (const struct sim_stream *x = s->ctx->streams; x != NULL && s->kind == SIM_STREAM_LEGACY; x = x->next) {
+        if (x->blocking && x->tail != NULL) {
+            sim_check_host_saw(t, x->tail);
+        }
     }
     if (s->tail != NULL) {
         sim_check_host_saw(t, s->tail);
@@ -302,12 +308,14 @@ CUresult CUDAAPI cuStreamGetId(CUstream hStream, unsigned long long *streamId)
     return sim_leave(streamId == NULL ? CUDA_ERROR_INVALID_VALUE : result);
 }
 
-CUresult CUDAAPI cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)
+CUresult CUDAAPI cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                        unsigned int flags)
 {
     SIM_ENTER(0, t);
     (void)length;
     (void)flags;
     struct sim_stream *s;
     const CUresult result = sim_stream_get(t, hStream, &s);
-    return sim_leave(result == CUDA_SUCCESS && !sim_va_mapped(dptr, 1) ? CUDA_ERROR_INVALID_VALUE : result);
+    return sim_leave(result == CUDA_SUCCESS && !sim_va_mapped(dptr, 1) ? CUDA_ERROR_INVALID_VALUE
+                                                                       : result);
 }
