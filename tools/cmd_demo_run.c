@@ -16,8 +16,11 @@
 #include "tools/cmd.h"
 #include "tools/cmd_demo.h"
 
-/* What suits the small tensors of the software driver; the user's own settings come first. */
-#define SIM_SETTINGS   "mem=1G,granularity=4K,check=1"
+/*
+ * What suits the small tensors of the software driver; the user's own settings come first. The page
+ * tables' size goes with that of the device, so the device is a small one.
+ */
+#define SIM_SETTINGS   "mem=128M,granularity=4K,check=1"
 #define SIM_MIN_BYTES  "32K"
 #define SIM_PAGE_BYTES "4K"
 

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-CHECKS = "mem=1G,granularity=4K,check=1"
+CHECKS = "mem=128M,granularity=4K,check=1"
 COUNTERS = [
     "valid_bytes_peak", "bytes_stashed", "bytes_restored", "uniform_pages", "kept_resident",
     "unplanned_touches", "remaps", "errors", "padding_bytes", "balanced_bytes", "layer_tail_bytes",

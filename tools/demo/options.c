@@ -190,7 +190,7 @@ static void preset(int64_t *value, bool simulated, int64_t small, int64_t large)
 void demo_options_finish(struct demo_options *o, bool simulated)
 {
     preset(&o->steps, simulated, 4, 10);
-    preset(&o->tokens, simulated, 256, 8192);
+    preset(&o->tokens, simulated, 512, 8192);
     preset(&o->hidden, simulated, 32, 512);
     preset(&o->ffn, simulated, 32, 256);
     preset(&o->experts, simulated, 8, 16);
