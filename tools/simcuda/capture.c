@@ -10,7 +10,8 @@
 
 static struct sim_capture *captures; /* from begin to end, invalidated ones included */
 
-static void set_deps(struct sim_gnode ***deps, size_t *n, struct sim_gnode *const *from, size_t n_from)
+static void set_deps(struct sim_gnode ***deps, size_t *n, struct sim_gnode *const *from,
+                     size_t n_from)
 {
     free(*deps);
     *deps = NULL;
@@ -20,7 +21,8 @@ static void set_deps(struct sim_gnode ***deps, size_t *n, struct sim_gnode *cons
     }
 }
 
-static void add_deps(struct sim_gnode ***deps, size_t *n, struct sim_gnode *const *from, size_t n_from)
+static void add_deps(struct sim_gnode ***deps, size_t *n, struct sim_gnode *const *from,
+                     size_t n_from)
 {
     for (size_t i = 0; i < n_from; i++) {
         bool known = false;
@@ -46,7 +48,8 @@ CUresult sim_capture_unsafe(struct sim_thread *t)
     }
     for (struct sim_capture *c = captures; c != NULL; c = c->next) {
         const bool own = c->thread == t->id && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-        const bool any = t->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        const bool any = t->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                         c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
         if (own || any) {
             sim_capture_invalidate(c);
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -210,7 +213,8 @@ void sim_capture_stream_gone(struct sim_stream *s)
     }
 }
 
-static CUresult begin(struct sim_thread *t, CUstream hStream, CUstreamCaptureMode mode, struct sim_graph *into)
+static CUresult begin(struct sim_thread *t, CUstream hStream, CUstreamCaptureMode mode,
+                      struct sim_graph *into)
 {
     static unsigned long long n_ids;
     struct sim_stream *s;
@@ -250,9 +254,10 @@ CUresult CUDAAPI cuStreamBeginCapture(CUstream hStream)
     return sim_leave(begin(t, hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL));
 }
 
-CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-                                             const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                             CUstreamCaptureMode mode)
+CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                             const CUgraphNode *dependencies,
+                                             const CUgraphEdgeData *dependencyData,
+                                             size_t numDependencies, CUstreamCaptureMode mode)
 {
     SIM_ENTER(0, t);
     struct sim_stream *s;
@@ -262,7 +267,8 @@ CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, c
     }
     struct sim_graph *g = (struct sim_graph *)hGraph;
     for (size_t i = 0; i < numDependencies; i++) {
-        if (!sim_handle_is(dependencies[i], SIM_K_NODE) || ((struct sim_gnode *)dependencies[i])->graph != g) {
+        if (!sim_handle_is(dependencies[i], SIM_K_NODE) ||
+            ((struct sim_gnode *)dependencies[i])->graph != g) {
             return sim_leave(CUDA_ERROR_INVALID_VALUE);
         }
     }
@@ -284,7 +290,8 @@ static bool has_unjoined(const struct sim_capture *c)
     for (const struct sim_ctx *ctx = sim_contexts; ctx != NULL; ctx = ctx->next) {
         for (const struct sim_stream *s = ctx->streams; s != NULL; s = s->next) {
             for (size_t i = 0; s->capture == c && s != c->origin && i < s->n_cap_deps; i++) {
-                if (!sim_gnode_reached(s->cap_deps[i], c->origin->cap_deps, c->origin->n_cap_deps)) {
+                if (!sim_gnode_reached(s->cap_deps[i], c->origin->cap_deps,
+                                       c->origin->n_cap_deps)) {
                     return true;
                 }
             }
@@ -390,44 +397,56 @@ static CUresult info(struct sim_thread *t, CUstream hStream, const struct info *
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
+CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                        cuuint64_t *id_out)
 {
     SIM_ENTER(0, t);
     return sim_leave(info(t, hStream, &(struct info){captureStatus_out, id_out, NULL, NULL, NULL}));
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream hStream,
+                                           CUstreamCaptureStatus *captureStatus_out,
                                            cuuint64_t *id_out, CUgraph *graph_out,
-                                           const CUgraphNode **dependencies_out, size_t *numDependencies_out)
+                                           const CUgraphNode **dependencies_out,
+                                           size_t *numDependencies_out)
 {
     SIM_ENTER(0, t);
-    return sim_leave(info(
-        t, hStream, &(struct info){captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out}));
+    return sim_leave(info(t, hStream,
+                          &(struct info){captureStatus_out, id_out, graph_out, dependencies_out,
+                                         numDependencies_out}));
 }
 
 /* Edges carry no data here: all of them are full dependencies. */
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream hStream,
+                                           CUstreamCaptureStatus *captureStatus_out,
                                            cuuint64_t *id_out, CUgraph *graph_out,
-                                           const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out,
+                                           const CUgraphNode **dependencies_out,
+                                           const CUgraphEdgeData **edgeData_out,
                                            size_t *numDependencies_out)
 {
     SIM_ENTER(0, t);
     if (edgeData_out != NULL) {
         *edgeData_out = NULL;
     }
-    return sim_leave(info(
-        t, hStream, &(struct info){captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out}));
+    return sim_leave(info(t, hStream,
+                          &(struct info){captureStatus_out, id_out, graph_out, dependencies_out,
+                                         numDependencies_out}));
 }
 
-static CUresult update_deps(struct sim_thread *t, CUstream hStream, CUgraphNode *deps, size_t n, unsigned flags)
+static CUresult update_deps(struct sim_thread *t, CUstream hStream, CUgraphNode *deps, size_t n,
+                            unsigned flags)
 {
     struct sim_stream *s;
     const CUresult result = sim_stream_get(t, hStream, &s);
-    if (result != CUDA_SUCCESS || s->capture == NULL || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
-        return result != CUDA_SUCCESS ? result : s->capture == NULL ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS || s->capture == NULL ||
+        flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        return result != CUDA_SUCCESS ? result
+               : s->capture == NULL   ? CUDA_ERROR_ILLEGAL_STATE
+                                      : CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n; i++) {
-        if (!sim_handle_is(deps[i], SIM_K_NODE) || ((struct sim_gnode *)deps[i])->graph != s->capture->graph) {
+        if (!sim_handle_is(deps[i], SIM_K_NODE) ||
+            ((struct sim_gnode *)deps[i])->graph != s->capture->graph) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -440,18 +459,19 @@ static CUresult update_deps(struct sim_thread *t, CUstream hStream, CUgraphNode 
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-                                                   unsigned int flags)
+CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                   size_t numDependencies, unsigned int flags)
 {
     SIM_ENTER(0, t);
     return sim_leave(update_deps(t, hStream, dependencies, numDependencies, flags));
 }
 
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-                                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                                      unsigned int flags)
+                                                      const CUgraphEdgeData *dependencyData,
+                                                      size_t numDependencies, unsigned int flags)
 {
     SIM_ENTER(0, t);
-    return sim_leave(dependencyData != NULL ? CUDA_ERROR_NOT_SUPPORTED
-                                            : update_deps(t, hStream, dependencies, numDependencies, flags));
+    return sim_leave(dependencyData != NULL
+                         ? CUDA_ERROR_NOT_SUPPORTED
+                         : update_deps(t, hStream, dependencies, numDependencies, flags));
 }

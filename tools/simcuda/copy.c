@@ -39,7 +39,8 @@ static void stage(struct sim_copy *c)
     c->src.height = c->height;
 }
 
-struct sim_op *sim_copy_make(struct sim_stream *s, const struct sim_copy *c, const char *name, bool may_stage)
+struct sim_op *sim_copy_make(struct sim_stream *s, const struct sim_copy *c, const char *name,
+                             bool may_stage)
 {
     struct sim_op *op = sim_op_new(SIM_OP_COPY, s, name);
     op->copy = *c;
@@ -66,7 +67,8 @@ static bool box_is_there(const struct sim_copy *c, const struct sim_place *p)
 
 enum wait { WAIT_NEVER, WAIT_SYNC };
 
-static CUresult submit(struct sim_thread *t, CUstream hStream, const struct sim_copy *c, const char *name, enum wait wait)
+static CUresult submit(struct sim_thread *t, CUstream hStream, const struct sim_copy *c,
+                       const char *name, enum wait wait)
 {
     struct sim_stream *s;
     CUresult result = sim_stream_get(t, hStream, &s);
@@ -91,13 +93,17 @@ static CUresult submit(struct sim_thread *t, CUstream hStream, const struct sim_
 
 static struct sim_copy linear(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-    return (struct sim_copy){
-        .dst = sim_place_linear(dst), .src = sim_place_linear(src), .width = bytes, .height = 1, .depth = 1};
+    return (struct sim_copy){.dst = sim_place_linear(dst),
+                             .src = sim_place_linear(src),
+                             .width = bytes,
+                             .height = 1,
+                             .depth = 1};
 }
 
 #define LINEAR(_dst, _src, _bytes, _stream, _wait)                                                 \
     SIM_ENTER(0, t);                                                                               \
-    const struct sim_copy c = linear((CUdeviceptr)(uintptr_t)(_dst), (CUdeviceptr)(uintptr_t)(_src), _bytes); \
+    const struct sim_copy c =                                                                      \
+        linear((CUdeviceptr)(uintptr_t)(_dst), (CUdeviceptr)(uintptr_t)(_src), _bytes);            \
     return sim_leave(submit(t, _stream, &c, __func__, _wait))
 
 CUresult CUDAAPI cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
@@ -125,17 +131,20 @@ CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, s
     LINEAR(dstDevice, srcDevice, ByteCount, NULL, WAIT_SYNC);
 }
 
-CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                      CUstream hStream)
 {
     LINEAR(dstDevice, srcHost, ByteCount, hStream, WAIT_NEVER);
 }
 
-CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                      CUstream hStream)
 {
     LINEAR(dstHost, srcDevice, ByteCount, hStream, WAIT_NEVER);
 }
 
-CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
+                                      size_t ByteCount, CUstream hStream)
 {
     LINEAR(dstDevice, srcDevice, ByteCount, hStream, WAIT_NEVER);
 }
@@ -143,7 +152,8 @@ CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevi
 /* ---- between contexts ---- */
 
 /* Ordered after all that both contexts have queued, and before what comes later in either. */
-static CUresult peer(struct sim_thread *t, CUcontext dst, CUcontext src, const struct sim_copy *c, CUstream *hStream)
+static CUresult peer(struct sim_thread *t, CUcontext dst, CUcontext src, const struct sim_copy *c,
+                     CUstream *hStream)
 {
     struct sim_ctx *a, *b;
     CUresult result = sim_ctx_check(dst, &a);
@@ -180,16 +190,17 @@ static CUresult peer(struct sim_thread *t, CUcontext dst, CUcontext src, const s
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                              size_t ByteCount)
+CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                              CUcontext srcContext, size_t ByteCount)
 {
     SIM_ENTER(0, t);
     const struct sim_copy c = linear(dstDevice, srcDevice, ByteCount);
     return sim_leave(peer(t, dstContext, srcContext, &c, NULL));
 }
 
-CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                                   CUcontext srcContext, size_t ByteCount, CUstream hStream)
+CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
+                                   CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount,
+                                   CUstream hStream)
 {
     SIM_ENTER(0, t);
     const struct sim_copy c = linear(dstDevice, srcDevice, ByteCount);
@@ -221,12 +232,13 @@ static CUresult place_of(const struct side *side, struct sim_place *p)
     return CUDA_SUCCESS;
 }
 
-static CUresult box(const struct side *dst, const struct side *src, size_t width, size_t height, size_t depth,
-                    struct sim_copy *c)
+static CUresult box(const struct side *dst, const struct side *src, size_t width, size_t height,
+                    size_t depth, struct sim_copy *c)
 {
     *c = (struct sim_copy){.width = width, .height = height, .depth = depth};
     const size_t widest = height > 1 || depth > 1 ? width : 0;
-    if ((dst->pitch != 0 && dst->pitch < widest + dst->x) || (src->pitch != 0 && src->pitch < widest + src->x) ||
+    if ((dst->pitch != 0 && dst->pitch < widest + dst->x) ||
+        (src->pitch != 0 && src->pitch < widest + src->x) ||
         (height > 1 && (dst->pitch == 0 || src->pitch == 0))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -237,10 +249,22 @@ static CUresult box(const struct side *dst, const struct side *src, size_t width
 static CUresult from_2d(const CUDA_MEMCPY2D *d, struct sim_copy *c)
 {
     const size_t rows = d->Height;
-    const struct side dst = {d->dstMemoryType, d->dstHost, d->dstDevice, d->dstPitch == 0 ? d->WidthInBytes : d->dstPitch,
-                             rows, d->dstXInBytes, d->dstY, 0};
-    const struct side src = {d->srcMemoryType, d->srcHost, d->srcDevice, d->srcPitch == 0 ? d->WidthInBytes : d->srcPitch,
-                             rows, d->srcXInBytes, d->srcY, 0};
+    const struct side dst = {d->dstMemoryType,
+                             d->dstHost,
+                             d->dstDevice,
+                             d->dstPitch == 0 ? d->WidthInBytes : d->dstPitch,
+                             rows,
+                             d->dstXInBytes,
+                             d->dstY,
+                             0};
+    const struct side src = {d->srcMemoryType,
+                             d->srcHost,
+                             d->srcDevice,
+                             d->srcPitch == 0 ? d->WidthInBytes : d->srcPitch,
+                             rows,
+                             d->srcXInBytes,
+                             d->srcY,
+                             0};
     return box(&dst, &src, d->WidthInBytes, rows, 1, c);
 }
 
@@ -268,7 +292,8 @@ CUresult sim_copy_from_3d(const CUDA_MEMCPY3D *d, struct sim_copy *c)
     return box(&dst, &src, d->WidthInBytes, d->Height, d->Depth, c);
 }
 
-static CUresult run_2d(struct sim_thread *t, const CUDA_MEMCPY2D *d, CUstream hStream, const char *name, enum wait wait)
+static CUresult run_2d(struct sim_thread *t, const CUDA_MEMCPY2D *d, CUstream hStream,
+                       const char *name, enum wait wait)
 {
     struct sim_copy c;
     if (d == NULL) {
@@ -278,7 +303,8 @@ static CUresult run_2d(struct sim_thread *t, const CUDA_MEMCPY2D *d, CUstream hS
     return result == CUDA_SUCCESS ? submit(t, hStream, &c, name, wait) : result;
 }
 
-static CUresult run_3d(struct sim_thread *t, const CUDA_MEMCPY3D *d, CUstream hStream, const char *name, enum wait wait)
+static CUresult run_3d(struct sim_thread *t, const CUDA_MEMCPY3D *d, CUstream hStream,
+                       const char *name, enum wait wait)
 {
     struct sim_copy c;
     if (d == NULL) {
@@ -323,14 +349,25 @@ static CUresult run_3d_peer(struct sim_thread *t, const CUDA_MEMCPY3D_PEER *d, C
     if (d == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUDA_MEMCPY3D plain = {
-        .srcXInBytes = d->srcXInBytes,     .srcY = d->srcY,           .srcZ = d->srcZ,
-        .srcMemoryType = d->srcMemoryType, .srcHost = d->srcHost,     .srcDevice = d->srcDevice,
-        .srcPitch = d->srcPitch,           .srcHeight = d->srcHeight, .dstXInBytes = d->dstXInBytes,
-        .dstY = d->dstY,                   .dstZ = d->dstZ,           .dstMemoryType = d->dstMemoryType,
-        .dstHost = d->dstHost,             .dstDevice = d->dstDevice, .dstPitch = d->dstPitch,
-        .dstHeight = d->dstHeight,         .WidthInBytes = d->WidthInBytes,
-        .Height = d->Height,               .Depth = d->Depth};
+    const CUDA_MEMCPY3D plain = {.srcXInBytes = d->srcXInBytes,
+                                 .srcY = d->srcY,
+                                 .srcZ = d->srcZ,
+                                 .srcMemoryType = d->srcMemoryType,
+                                 .srcHost = d->srcHost,
+                                 .srcDevice = d->srcDevice,
+                                 .srcPitch = d->srcPitch,
+                                 .srcHeight = d->srcHeight,
+                                 .dstXInBytes = d->dstXInBytes,
+                                 .dstY = d->dstY,
+                                 .dstZ = d->dstZ,
+                                 .dstMemoryType = d->dstMemoryType,
+                                 .dstHost = d->dstHost,
+                                 .dstDevice = d->dstDevice,
+                                 .dstPitch = d->dstPitch,
+                                 .dstHeight = d->dstHeight,
+                                 .WidthInBytes = d->WidthInBytes,
+                                 .Height = d->Height,
+                                 .Depth = d->Depth};
     struct sim_copy c;
     const CUresult result = sim_copy_from_3d(&plain, &c);
     return result == CUDA_SUCCESS ? peer(t, d->dstContext, d->srcContext, &c, hStream) : result;
@@ -350,8 +387,8 @@ CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream h
 
 /* ---- batches ---- */
 
-static CUresult batch(struct sim_thread *t, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
-                      size_t count, CUstream hStream)
+static CUresult batch(struct sim_thread *t, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+                      const size_t *sizes, size_t count, CUstream hStream)
 {
     if (count == 0 || dsts == NULL || srcs == NULL || sizes == NULL || hStream == NULL) {
         return CUDA_ERROR_INVALID_VALUE; /* the default stream is refused, as by the driver */
@@ -365,9 +402,9 @@ static CUresult batch(struct sim_thread *t, const CUdeviceptr *dsts, const CUdev
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the driver's signature */
-CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-                                    CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,
-                                    CUstream hStream)
+CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+                                    size_t numAttrs, size_t *failIdx, CUstream hStream)
 {
     SIM_ENTER(0, t);
     (void)attrs;
@@ -378,8 +415,9 @@ CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the driver's signature */
-CUresult CUDAAPI cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-                                       CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+CUresult CUDAAPI cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                       size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+                                       size_t numAttrs, CUstream hStream)
 {
     SIM_ENTER(0, t);
     (void)attrs;
@@ -400,7 +438,8 @@ static CUresult operand(const CUmemcpy3DOperand *o, struct side *side)
     return CUDA_SUCCESS;
 }
 
-static CUresult batch_3d(struct sim_thread *t, size_t n, const CUDA_MEMCPY3D_BATCH_OP *ops, CUstream hStream)
+static CUresult batch_3d(struct sim_thread *t, size_t n, const CUDA_MEMCPY3D_BATCH_OP *ops,
+                         CUstream hStream)
 {
     if (n == 0 || ops == NULL || hStream == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -428,16 +467,16 @@ static CUresult batch_3d(struct sim_thread *t, size_t n, const CUDA_MEMCPY3D_BAT
     return result;
 }
 
-CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
-                                      unsigned long long flags, CUstream hStream)
+CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+                                      size_t *failIdx, unsigned long long flags, CUstream hStream)
 {
     SIM_ENTER(0, t);
     (void)failIdx;
     return sim_leave(flags != 0 ? CUDA_ERROR_INVALID_VALUE : batch_3d(t, numOps, opList, hStream));
 }
 
-CUresult CUDAAPI cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags,
-                                         CUstream hStream)
+CUresult CUDAAPI cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+                                         unsigned long long flags, CUstream hStream)
 {
     SIM_ENTER(0, t);
     return sim_leave(flags != 0 ? CUDA_ERROR_INVALID_VALUE : batch_3d(t, numOps, opList, hStream));

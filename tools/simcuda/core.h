@@ -102,11 +102,12 @@ void sim_va_release(CUdeviceptr base);
 uint64_t sim_va_reserved(CUdeviceptr base);
 /* The reserved range that holds [address, address + bytes). */
 bool sim_va_range(CUdeviceptr address, uint64_t bytes, CUdeviceptr *base_p, uint64_t *bytes_p);
-struct sim_mapping *sim_va_map(CUdeviceptr base, const struct sim_pages *pages, enum sim_owner owner, int prot,
-                               void *object);
+struct sim_mapping *sim_va_map(CUdeviceptr base, const struct sim_pages *pages,
+                               enum sim_owner owner, int prot, void *object);
 void sim_va_unmap(struct sim_mapping *m);
 void sim_va_protect(struct sim_mapping *m, int prot);
-bool sim_va_is_device(CUdeviceptr address); /* lies in the simulator's range, mapped or not; no lock needed */
+bool sim_va_is_device(
+    CUdeviceptr address); /* lies in the simulator's range, mapped or not; no lock needed */
 /* Every page of the range is mapped with at least these rights. */
 bool sim_va_usable(CUdeviceptr address, uint64_t bytes, int prot, CUdeviceptr *bad_p);
 bool sim_va_mapped(CUdeviceptr address, uint64_t bytes);
@@ -134,7 +135,8 @@ void sim_ctx_fail(struct sim_ctx *ctx, CUresult error);
 
 /* ---- streams (stream.c) ---- */
 CUresult sim_stream_get(struct sim_thread *t, CUstream handle, struct sim_stream **stream_p);
-struct sim_stream *sim_stream_new(struct sim_ctx *ctx, enum sim_stream_kind kind, bool blocking, int priority);
+struct sim_stream *sim_stream_new(struct sim_ctx *ctx, enum sim_stream_kind kind, bool blocking,
+                                  int priority);
 struct sim_stream *sim_stream_hidden(struct sim_ctx *ctx); /* a lane of a graph */
 /* No handle any more; freed once empty. */
 void sim_stream_drop(struct sim_stream *s);
@@ -175,8 +177,9 @@ struct sim_event {
     unsigned refs;
     unsigned flags;
     struct sim_ctx *ctx;
-    struct sim_op *rec;          /* the last record, or NULL */
-    struct sim_capture *capture; /* set when the last record was a captured one; perhaps ended since */
+    struct sim_op *rec; /* the last record, or NULL */
+    struct sim_capture
+        *capture; /* set when the last record was a captured one; perhaps ended since */
     unsigned long long cap_id;
     struct sim_gnode **cap_nodes;
     size_t n_cap_nodes;
@@ -197,7 +200,8 @@ bool sim_hostmem_pinned(const void *p, size_t bytes);
 void sim_hostmem_ctx_gone(struct sim_ctx *ctx);
 
 /* ---- memory (memory.c, vmm.c, pool.c) ---- */
-CUresult sim_plain_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_owner owner, CUdeviceptr *ptr_p);
+CUresult sim_plain_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_owner owner,
+                         CUdeviceptr *ptr_p);
 void sim_plain_ctx_gone(struct sim_ctx *ctx);
 /* Bytes asked for and context of an allocation that starts at m->base. */
 void sim_plain_info(const struct sim_mapping *m, uint64_t *bytes_p, struct sim_ctx **ctx_p);
@@ -238,7 +242,7 @@ void sim_pools_reclaim(int device, uint64_t n_pages);
 void sim_pool_exec_free(struct sim_op *op);
 bool sim_pool_free_sync(struct sim_thread *t, CUdeviceptr ptr, CUresult *result_p);
 /* An allocation for a graph's memory node: lives until sim_pool_graph_free. */
-CUresult sim_pool_graph_alloc(struct sim_ctx *ctx, uint64_t bytes, struct sim_block **block_p);
+CUresult sim_pool_graph_alloc(struct sim_ctx *ctx, uint64_t asked, struct sim_block **block_p);
 void sim_pool_graph_free(struct sim_block *block);
 
 /* ---- modules and functions (module.c) ---- */
@@ -254,20 +258,22 @@ struct sim_func {
     int attributes[16];
     bool is_kernel;
 };
-CUresult sim_func_check(CUfunction f, struct sim_func **func_p);
+CUresult sim_func_check(CUfunction handle, struct sim_func **func_p);
 size_t sim_param_offset(const struct ps_sim_kernel *row, size_t index);
 
 /* ---- launches (launch.c) ---- */
-CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const unsigned dims[6], void **params,
-                         void **extra, struct sim_op **op_p);
+CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const unsigned dims[6],
+                         void **params, void **extra, struct sim_op **op_p);
 
 /* A copy of a launch's parameters, from pointers or (params NULL) from a packed buffer: one allocation, the pointers
  * first, then each parameter on 64 bytes of its own. */
-void **sim_launch_copy_params(const struct ps_sim_kernel *row, void **params, const uint8_t *buffer);
+void **sim_launch_copy_params(const struct ps_sim_kernel *row, void **params,
+                              const uint8_t *buffer);
 
 /* ---- copies and fills (copy.c, fill.c) ---- */
 /* An operation for a box copy; host memory that is not pinned is staged now when `stage`. */
-struct sim_op *sim_copy_make(struct sim_stream *s, const struct sim_copy *c, const char *name, bool stage);
+struct sim_op *sim_copy_make(struct sim_stream *s, const struct sim_copy *c, const char *name,
+                             bool stage);
 CUresult sim_copy_from_3d(const CUDA_MEMCPY3D *d, struct sim_copy *c);
 struct sim_place sim_place_linear(CUdeviceptr address);
 
@@ -275,14 +281,15 @@ struct sim_place sim_place_linear(CUdeviceptr address);
 struct sim_gnode {
     struct sim_graph *graph;
     CUgraphNodeType type;
-    struct sim_op *tmpl; /* payload; NULL for an empty node; never queued itself */
-    struct sim_func *func; /* kernel nodes made with a function */
+    struct sim_op *tmpl;     /* payload; NULL for an empty node; never queued itself */
+    struct sim_func *func;   /* kernel nodes made with a function */
     struct sim_graph *child; /* a graph of its own; holds a reference */
     struct sim_event *event; /* record and wait nodes; holds a reference */
     struct sim_gnode **deps;
     size_t n_deps;
     size_t index; /* in the graph */
-    const struct sim_gnode *orig; /* in an executable graph: the node it was made from; may be gone */
+    const struct sim_gnode
+        *orig; /* in an executable graph: the node it was made from; may be gone */
 };
 struct sim_graph_memory { /* of memory nodes; shared by a graph and what is made from it */
     unsigned refs;
@@ -322,8 +329,8 @@ void sim_gnode_set(struct sim_gnode *n, struct sim_op *op);
 bool sim_gnode_reached(const struct sim_gnode *n, struct sim_gnode *const *from, size_t n_from);
 /* The block lives as long as the graph and what was made from it. */
 void sim_graph_own(struct sim_graph *g, struct sim_block *block);
-struct sim_gnode *sim_graph_add(struct sim_graph *g, CUgraphNodeType type, struct sim_gnode *const *deps,
-                                size_t n_deps);
+struct sim_gnode *sim_graph_add(struct sim_graph *g, CUgraphNodeType type,
+                                struct sim_gnode *const *deps, size_t n_deps);
 struct sim_graph *sim_graph_new(void);
 /* A copy of nodes, dependencies and payloads; its nodes name their originals. */
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);

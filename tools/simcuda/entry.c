@@ -110,8 +110,9 @@ static void base_name(const char *name, char *out, size_t size)
 {
     snprintf(out, size, "%s", name);
     char *mark = strrchr(out, '_');
-    while (mark != NULL && (strcmp(mark, "_ptsz") == 0 || strcmp(mark, "_ptds") == 0 ||
-                            (mark[1] == 'v' && mark[2] >= '1' && mark[2] <= '9' && mark[3] == '\0'))) {
+    while (mark != NULL &&
+           (strcmp(mark, "_ptsz") == 0 || strcmp(mark, "_ptds") == 0 ||
+            (mark[1] == 'v' && mark[2] >= '1' && mark[2] <= '9' && mark[3] == '\0'))) {
         *mark = '\0';
         mark = strrchr(out, '_');
     }
@@ -133,7 +134,8 @@ static struct sim_count *count_of(struct sim_fn *fn)
         known->next = counts;
         counts = known;
     }
-    atomic_store_explicit(&fn->count, known, memory_order_relaxed); /* only ever read under the lock */
+    atomic_store_explicit(&fn->count, known,
+                          memory_order_relaxed); /* only ever read under the lock */
     return known;
 }
 

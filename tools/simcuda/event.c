@@ -173,7 +173,8 @@ CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
 
 static CUresult elapsed(float *ms, const struct sim_event *a, const struct sim_event *b)
 {
-    if (((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) != 0 || a->rec == NULL || b->rec == NULL) {
+    if (((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) != 0 || a->rec == NULL ||
+        b->rec == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (a->rec->state != SIM_OP_DONE || b->rec->state != SIM_OP_DONE) {
@@ -186,12 +187,13 @@ static CUresult elapsed(float *ms, const struct sim_event *a, const struct sim_e
 CUresult CUDAAPI cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     SIM_ENTER(0, t);
-    struct sim_event *a, *b;
+    struct sim_event *a = NULL;
+    struct sim_event *b = NULL;
     CUresult result = check(hStart, &a);
     if (result == CUDA_SUCCESS) {
         result = check(hEnd, &b);
     }
-    return sim_leave(result != CUDA_SUCCESS ? result
+    return sim_leave(result != CUDA_SUCCESS  ? result
                      : pMilliseconds == NULL ? CUDA_ERROR_INVALID_VALUE
                                              : elapsed(pMilliseconds, a, b));
 }
@@ -199,12 +201,13 @@ CUresult CUDAAPI cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUeven
 CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     SIM_ENTER(0, t);
-    struct sim_event *a, *b;
+    struct sim_event *a = NULL;
+    struct sim_event *b = NULL;
     CUresult result = check(hStart, &a);
     if (result == CUDA_SUCCESS) {
         result = check(hEnd, &b);
     }
-    return sim_leave(result != CUDA_SUCCESS ? result
+    return sim_leave(result != CUDA_SUCCESS  ? result
                      : pMilliseconds == NULL ? CUDA_ERROR_INVALID_VALUE
                                              : elapsed(pMilliseconds, a, b));
 }

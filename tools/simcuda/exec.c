@@ -19,7 +19,8 @@ void simcuda_again(void)
 
 static const char *owner_text(enum sim_owner owner)
 {
-    static const char *const texts[] = {"nothing", "cuMemAlloc", "a memory pool", "cuMemMap", "managed memory"};
+    static const char *const texts[] = {"nothing", "cuMemAlloc", "a memory pool", "cuMemMap",
+                                        "managed memory"};
     return texts[owner];
 }
 
@@ -28,9 +29,10 @@ static void fault(struct sim_op *op, const struct sim_fault *f)
     char text[256], where[256];
     const struct sim_mapping *m;
     if (sim_va_find(f->address, &m, NULL)) {
-        snprintf(where, sizeof where, "%llu bytes into %llu bytes of %s at 0x%llx that it may not %s",
-                 (unsigned long long)(f->address - m->base), (unsigned long long)m->bytes, owner_text(m->owner),
-                 (unsigned long long)m->base, f->write ? "write" : "read");
+        snprintf(where, sizeof where,
+                 "%llu bytes into %llu bytes of %s at 0x%llx that it may not %s",
+                 (unsigned long long)(f->address - m->base), (unsigned long long)m->bytes,
+                 owner_text(m->owner), (unsigned long long)m->base, f->write ? "write" : "read");
     } else {
         CUdeviceptr base;
         uint64_t bytes;
@@ -101,22 +103,25 @@ static bool may(struct sim_op *op, CUdeviceptr address, size_t bytes, bool write
     return true;
 }
 
-static void copy_row(const struct sim_place *dst, size_t dst_at, const struct sim_place *src, size_t src_at,
-                     size_t bytes)
+static void copy_row(const struct sim_place *dst, size_t dst_at, const struct sim_place *src,
+                     size_t src_at, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
         size_t n = bytes - done;
         size_t part = n;
-        uint8_t *to = dst->is_host ? dst->host + dst_at + done : piece(dst->device + dst_at + done, n, &part);
+        uint8_t *to =
+            dst->is_host ? dst->host + dst_at + done : piece(dst->device + dst_at + done, n, &part);
         n = part;
-        const uint8_t *from = src->is_host ? src->host + src_at + done : piece(src->device + src_at + done, n, &part);
+        const uint8_t *from =
+            src->is_host ? src->host + src_at + done : piece(src->device + src_at + done, n, &part);
         n = part;
         memmove(to, from, n);
         done += n;
     }
 }
 
-static bool may_place(struct sim_op *op, const struct sim_place *p, size_t at, size_t width, bool write)
+static bool may_place(struct sim_op *op, const struct sim_place *p, size_t at, size_t width,
+                      bool write)
 {
     return p->is_host || may(op, p->device + at, width, write);
 }
@@ -128,7 +133,8 @@ static void do_copy(struct sim_op *op)
         for (size_t y = 0; y < c->height; y++) {
             const size_t to = (z * c->dst.height + y) * c->dst.pitch;
             const size_t from = (z * c->src.height + y) * c->src.pitch;
-            if (!may_place(op, &c->src, from, c->width, false) || !may_place(op, &c->dst, to, c->width, true)) {
+            if (!may_place(op, &c->src, from, c->width, false) ||
+                !may_place(op, &c->dst, to, c->width, true)) {
                 return;
             }
             copy_row(&c->dst, to, &c->src, from, c->width);
@@ -197,7 +203,8 @@ bool sim_value_holds(const struct sim_op *op)
     const uint64_t now = load_value(p, v->bytes);
     switch (v->flags & 3) {
     case CU_STREAM_WAIT_VALUE_GEQ:
-        return v->bytes == 4 ? (int32_t)((uint32_t)now - (uint32_t)v->value) >= 0 : (int64_t)(now - v->value) >= 0;
+        return v->bytes == 4 ? (int32_t)((uint32_t)now - (uint32_t)v->value) >= 0
+                             : (int64_t)(now - v->value) >= 0;
     case CU_STREAM_WAIT_VALUE_EQ:
         return now == v->value;
     case CU_STREAM_WAIT_VALUE_AND:

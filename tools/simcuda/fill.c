@@ -38,10 +38,12 @@ static CUresult submit(struct sim_thread *t, CUstream hStream, const struct sim_
 
 static struct sim_fill row(CUdeviceptr dst, unsigned unit, uint32_t value, size_t n)
 {
-    return (struct sim_fill){.dst = dst, .pitch = 0, .width = n, .height = 1, .unit = unit, .value = value};
+    return (struct sim_fill){
+        .dst = dst, .pitch = 0, .width = n, .height = 1, .unit = unit, .value = value};
 }
 
-static struct sim_fill rows(CUdeviceptr dst, size_t pitch, unsigned unit, uint32_t value, size_t width, size_t height)
+static struct sim_fill rows(CUdeviceptr dst, size_t pitch, unsigned unit, uint32_t value,
+                            size_t width, size_t height)
 {
     return (struct sim_fill){
         .dst = dst, .pitch = pitch, .width = width, .height = height, .unit = unit, .value = value};
@@ -67,51 +69,56 @@ CUresult CUDAAPI cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N
     FILL(row(dstDevice, 4, ui, N), NULL, true);
 }
 
-CUresult CUDAAPI cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+CUresult CUDAAPI cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                                 size_t Width, size_t Height)
 {
     FILL(rows(dstDevice, dstPitch, 1, uc, Width, Height), NULL, true);
 }
 
-CUresult CUDAAPI cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                                  size_t Height)
+CUresult CUDAAPI cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                                  size_t Width, size_t Height)
 {
     FILL(rows(dstDevice, dstPitch, 2, us, Width, Height), NULL, true);
 }
 
-CUresult CUDAAPI cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+CUresult CUDAAPI cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                                  size_t Width, size_t Height)
 {
     FILL(rows(dstDevice, dstPitch, 4, ui, Width, Height), NULL, true);
 }
 
-CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+                                 CUstream hStream)
 {
     FILL(row(dstDevice, 1, uc, N), hStream, false);
 }
 
-CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N,
+                                  CUstream hStream)
 {
     FILL(row(dstDevice, 2, us, N), hStream, false);
 }
 
-CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N,
+                                  CUstream hStream)
 {
     FILL(row(dstDevice, 4, ui, N), hStream, false);
 }
 
-CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                                   size_t Height, CUstream hStream)
+CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                                   size_t Width, size_t Height, CUstream hStream)
 {
     FILL(rows(dstDevice, dstPitch, 1, uc, Width, Height), hStream, false);
 }
 
-CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                                    size_t Height, CUstream hStream)
+CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                                    size_t Width, size_t Height, CUstream hStream)
 {
     FILL(rows(dstDevice, dstPitch, 2, us, Width, Height), hStream, false);
 }
 
-CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                                    size_t Height, CUstream hStream)
+CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                                    size_t Width, size_t Height, CUstream hStream)
 {
     FILL(rows(dstDevice, dstPitch, 4, ui, Width, Height), hStream, false);
 }

@@ -19,13 +19,15 @@ static CUresult param_info(CUfunction handle, size_t index, size_t *offset, size
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
+                                    size_t *paramSize)
 {
     SIM_ENTER(0, t);
     return sim_leave(param_info(func, paramIndex, paramOffset, paramSize));
 }
 
-CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
+                                      size_t *paramSize)
 {
     SIM_ENTER(0, t);
     return sim_leave(param_info((CUfunction)kernel, paramIndex, paramOffset, paramSize));
@@ -94,14 +96,17 @@ CUresult CUDAAPI cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attri
     return sim_leave(attribute(NULL, &value, attrib, hfunc));
 }
 
-CUresult CUDAAPI cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
+CUresult CUDAAPI cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
+                                      CUdevice dev)
 {
     SIM_ENTER(0, t);
     (void)dev;
-    return sim_leave(pi == NULL ? CUDA_ERROR_INVALID_VALUE : attribute(pi, NULL, attrib, (CUfunction)kernel));
+    return sim_leave(pi == NULL ? CUDA_ERROR_INVALID_VALUE
+                                : attribute(pi, NULL, attrib, (CUfunction)kernel));
 }
 
-CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
+CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                                      CUdevice dev)
 {
     SIM_ENTER(0, t);
     (void)dev;
@@ -146,16 +151,16 @@ static CUresult occupancy(int *numBlocks, CUfunction func, int blockSize)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
-                                                             size_t dynamicSMemSize)
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
+                                                             int blockSize, size_t dynamicSMemSize)
 {
     SIM_ENTER(0, t);
     (void)dynamicSMemSize;
     return sim_leave(occupancy(numBlocks, func, blockSize));
 }
 
-CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
-                                                                      size_t dynamicSMemSize, unsigned int flags)
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
     SIM_ENTER(0, t);
     (void)dynamicSMemSize;
@@ -176,8 +181,8 @@ static CUresult best_size(int *minGridSize, int *blockSize, CUfunction func, int
 }
 
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
-                                                  CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize,
-                                                  int blockSizeLimit)
+                                                  CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                  size_t dynamicSMemSize, int blockSizeLimit)
 {
     SIM_ENTER(0, t);
     (void)blockSizeToDynamicSMemSize;
@@ -185,10 +190,10 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSi
     return sim_leave(best_size(minGridSize, blockSize, func, blockSizeLimit));
 }
 
-CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
-                                                           CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                           size_t dynamicSMemSize, int blockSizeLimit,
-                                                           unsigned int flags)
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
+    int *minGridSize, int *blockSize, CUfunction func,
+    CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
+    unsigned int flags)
 {
     SIM_ENTER(0, t);
     (void)blockSizeToDynamicSMemSize;

@@ -23,7 +23,8 @@ static void *find(const char *name, int version, bool ptds, bool *exists_p)
     void *fn = NULL;
     for (size_t i = 0; i < sim_api_n_rows; i++) {
         const struct sim_api_row *row = &sim_api_rows[i];
-        if (row->ptds != ptds || row->version > sim_options.version || strcmp(row->name, name) != 0) {
+        if (row->ptds != ptds || row->version > sim_options.version ||
+            strcmp(row->name, name) != 0) {
             continue;
         }
         *exists_p = true;
@@ -37,7 +38,8 @@ static void *find(const char *name, int version, bool ptds, bool *exists_p)
 static CUresult look_up(const char *symbol, void **pfn, int version, cuuint64_t flags,
                         CUdriverProcAddressQueryResult *status)
 {
-    if (symbol != NULL && symbol[0] == '\0') { /* a probe of the runtime's; driver 580 answers success */
+    if (symbol != NULL &&
+        symbol[0] == '\0') { /* a probe of the runtime's; driver 580 answers success */
         if (pfn != NULL) {
             *pfn = NULL;
         }
@@ -75,8 +77,8 @@ CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersio
     return sim_leave(look_up(symbol, pfn, cudaVersion, flags, NULL));
 }
 
-CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-                                     CUdriverProcAddressQueryResult *symbolStatus)
+CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
+                                     cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus)
 {
     SIM_ENTER(SIM_ANYTIME, t);
     return sim_leave(look_up(symbol, pfn, cudaVersion, flags, symbolStatus));

@@ -15,7 +15,8 @@ struct sim_graph *sim_graph_new(void)
     return g;
 }
 
-struct sim_gnode *sim_graph_add(struct sim_graph *g, CUgraphNodeType type, struct sim_gnode *const *deps, size_t n_deps)
+struct sim_gnode *sim_graph_add(struct sim_graph *g, CUgraphNodeType type,
+                                struct sim_gnode *const *deps, size_t n_deps)
 {
     struct sim_gnode *n = sim_calloc(1, sizeof *n);
     n->graph = g;
@@ -129,7 +130,8 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *g)
     }
     for (size_t i = 0; i < g->n_nodes; i++) {
         for (size_t k = 0; k < g->nodes[i]->n_deps; k++) {
-            sim_push(&copy->nodes[i]->deps, &copy->nodes[i]->n_deps, copy->nodes[g->nodes[i]->deps[k]->index]);
+            sim_push(&copy->nodes[i]->deps, &copy->nodes[i]->n_deps,
+                     copy->nodes[g->nodes[i]->deps[k]->index]);
         }
     }
     return copy;

@@ -43,7 +43,8 @@ static void drop(size_t i)
         free(areas[i]->base);
     }
     free(areas[i]);
-    areas[i] = areas[--n_areas];
+    n_areas--;
+    areas[i] = areas[n_areas];
     if (n_areas == 0) {
         free(areas);
         areas = NULL;
@@ -54,9 +55,12 @@ static void drop(size_t i)
 
 void sim_hostmem_ctx_gone(struct sim_ctx *ctx)
 {
-    for (size_t i = n_areas; i > 0; i--) {
-        if (areas[i - 1]->ctx == ctx) {
-            drop(i - 1);
+    size_t i = 0;
+    while (i < n_areas) {
+        if (areas[i]->ctx == ctx) {
+            drop(i); /* the last one takes its place */
+        } else {
+            i++;
         }
     }
 }

@@ -43,8 +43,8 @@ void **sim_launch_copy_params(const struct ps_sim_kernel *row, void **params, co
     return copy;
 }
 
-CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const unsigned dims[6], void **params,
-                         void **extra, struct sim_op **op_p)
+CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const unsigned dims[6],
+                         void **params, void **extra, struct sim_op **op_p)
 {
     const struct ps_sim_kernel *row = f->row;
     const uint64_t threads = (uint64_t)dims[3] * dims[4] * dims[5];
@@ -61,8 +61,9 @@ CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const u
     if (extra != NULL) {
         const CUresult result = find_buffer(extra, &buffer, &size);
         const size_t last = row->n_params - 1;
-        if (result != CUDA_SUCCESS || (row->n_params > 0 && (buffer == NULL ||
-            size < sim_param_offset(row, last) + row->sizes[last]))) {
+        if (result != CUDA_SUCCESS ||
+            (row->n_params > 0 &&
+             (buffer == NULL || size < sim_param_offset(row, last) + row->sizes[last]))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -79,8 +80,8 @@ CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const u
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(struct sim_thread *t, CUfunction handle, const unsigned dims[6], CUstream hStream,
-                       void **params, void **extra)
+static CUresult launch(struct sim_thread *t, CUfunction handle, const unsigned dims[6],
+                       CUstream hStream, void **params, void **extra)
 {
     struct sim_func *f;
     struct sim_stream *s;
@@ -96,9 +97,11 @@ static CUresult launch(struct sim_thread *t, CUfunction handle, const unsigned d
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the driver's signature */
-CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
+CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                unsigned int gridDimZ, unsigned int blockDimX,
+                                unsigned int blockDimY, unsigned int blockDimZ,
+                                unsigned int sharedMemBytes, CUstream hStream, void **kernelParams,
+                                void **extra)
 {
     SIM_ENTER(0, t);
     (void)sharedMemBytes;
@@ -107,10 +110,11 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the driver's signature */
-CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                           unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                           unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                           void **kernelParams)
+CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
+                                           unsigned int gridDimY, unsigned int gridDimZ,
+                                           unsigned int blockDimX, unsigned int blockDimY,
+                                           unsigned int blockDimZ, unsigned int sharedMemBytes,
+                                           CUstream hStream, void **kernelParams)
 {
     SIM_ENTER(0, t);
     (void)sharedMemBytes;
@@ -118,7 +122,8 @@ CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, 
     return sim_leave(launch(t, f, dims, hStream, kernelParams, NULL));
 }
 
-CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                                  void **extra)
 {
     SIM_ENTER(0, t);
     if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {

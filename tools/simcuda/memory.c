@@ -27,7 +27,8 @@ bool sim_pages_get(struct sim_pages *p, int device, uint64_t n_pages)
     return sim_pages_alloc(p, device, n_pages);
 }
 
-CUresult sim_plain_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_owner owner, CUdeviceptr *ptr_p)
+CUresult sim_plain_alloc(struct sim_ctx *ctx, uint64_t bytes, enum sim_owner owner,
+                         CUdeviceptr *ptr_p)
 {
     if (bytes == 0 || ptr_p == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -96,8 +97,8 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     return sim_leave(sim_plain_alloc(sim_ctx_current(t), bytesize, SIM_OWNER_PLAIN, dptr));
 }
 
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-                                    unsigned int ElementSizeBytes)
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                    size_t Height, unsigned int ElementSizeBytes)
 {
     SIM_ENTER(SIM_CTX | SIM_UNSAFE, t);
     const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
@@ -105,7 +106,8 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     const size_t pitch = SIM_ROUND(WidthInBytes, 512);
-    const CUresult result = sim_plain_alloc(sim_ctx_current(t), pitch * Height, SIM_OWNER_PLAIN, dptr);
+    const CUresult result =
+        sim_plain_alloc(sim_ctx_current(t), pitch * Height, SIM_OWNER_PLAIN, dptr);
     if (result == CUDA_SUCCESS) {
         *pPitch = pitch;
     }

@@ -39,7 +39,8 @@ static const struct ps_sim_kernel *find_row(const char *name)
             }
         }
     }
-    for (const struct ps_sim_kernel *row = __start_ps_sim_kernels; row < __stop_ps_sim_kernels; row++) {
+    for (const struct ps_sim_kernel *row = __start_ps_sim_kernels; row < __stop_ps_sim_kernels;
+         row++) {
         if (strcmp(row->name, name) == 0) {
             return row;
         }
@@ -193,7 +194,8 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const cha
 }
 
 /* Host kernels have no device globals. */
-CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
+                                      const char *name)
 {
     SIM_ENTER(0, t);
     (void)dptr;
@@ -206,9 +208,11 @@ CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule
 
 /* ---- libraries ---- */
 
+/* NOLINTNEXTLINE(readability-function-size): the driver's signature */
 CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
-                                   void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
-                                   void **libraryOptionValues, unsigned int numLibraryOptions)
+                                   void **jitOptionsValues, unsigned int numJitOptions,
+                                   CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                                   unsigned int numLibraryOptions)
 {
     SIM_ENTER(SIM_UNSAFE, t);
     (void)jitOptions;

@@ -11,7 +11,8 @@
 #include "tools/simcuda/core.h"
 
 static uint64_t n_serials;
-static uint64_t spin_epoch = 1;   /* operations that made no progress in this epoch are not tried again */
+static uint64_t spin_epoch =
+    1; /* operations that made no progress in this epoch are not tried again */
 static uint64_t last_progress_ns; /* anything queued or done */
 static unsigned n_blocked;
 
@@ -122,13 +123,14 @@ void sim_op_queue(struct sim_thread *t, struct sim_op *op)
     }
     sim_check_op_queued(op, t);
     prune_done(op);
-    if (s->head == NULL) {
+    struct sim_op *last = s->tail;
+    if (s->head == NULL || last == NULL) {
         s->head = op;
     } else {
-        s->tail->next = op;
+        last->next = op;
     }
-    sim_op_unref(s->tail);
     s->tail = sim_op_ref(op);
+    sim_op_unref(last);
     last_progress_ns = sim_now_ns();
     spin_epoch++;
     sim_cond_wake();
@@ -232,15 +234,21 @@ void sim_progress(unsigned n)
 const char *sim_op_describe(const struct sim_op *op, char *buf, size_t size)
 {
     static const char *const kinds[] = {
-        [SIM_OP_KERNEL] = "kernel",         [SIM_OP_COPY] = "copy",
-        [SIM_OP_FILL] = "fill",             [SIM_OP_RECORD] = "event record",
-        [SIM_OP_WAIT] = "event wait",       [SIM_OP_HOST] = "host function",
-        [SIM_OP_WRITE_VALUE] = "value write", [SIM_OP_WAIT_VALUE] = "value wait",
-        [SIM_OP_ALLOC] = "allocation",      [SIM_OP_FREE] = "free",
-        [SIM_OP_GRAPH] = "graph",           [SIM_OP_NOP] = "join",
+        [SIM_OP_KERNEL] = "kernel",
+        [SIM_OP_COPY] = "copy",
+        [SIM_OP_FILL] = "fill",
+        [SIM_OP_RECORD] = "event record",
+        [SIM_OP_WAIT] = "event wait",
+        [SIM_OP_HOST] = "host function",
+        [SIM_OP_WRITE_VALUE] = "value write",
+        [SIM_OP_WAIT_VALUE] = "value wait",
+        [SIM_OP_ALLOC] = "allocation",
+        [SIM_OP_FREE] = "free",
+        [SIM_OP_GRAPH] = "graph",
+        [SIM_OP_NOP] = "join",
     };
-    snprintf(buf, size, "%s %s on stream %u (#%llu, thread %u)", kinds[op->kind], op->name, op->stream->id,
-             (unsigned long long)op->serial, op->thread);
+    snprintf(buf, size, "%s %s on stream %u (#%llu, thread %u)", kinds[op->kind], op->name,
+             op->stream->id, (unsigned long long)op->serial, op->thread);
     return buf;
 }
 
@@ -267,7 +275,8 @@ static void __attribute__((noreturn)) deadlock(void)
 {
     sim_report("DEADLOCK: nothing can make progress");
     for (const struct sim_thread *t = sim_threads; t != NULL; t = t->next) {
-        sim_report("  thread %u: %s", t->id, t->waiting == NULL ? "outside of the driver" : t->waiting);
+        sim_report("  thread %u: %s", t->id,
+                   t->waiting == NULL ? "outside of the driver" : t->waiting);
     }
     for (const struct sim_ctx *ctx = sim_contexts; ctx != NULL; ctx = ctx->next) {
         for (const struct sim_stream *s = ctx->streams; s != NULL; s = s->next) {

@@ -96,7 +96,8 @@ static CUresult default_code(const char *name)
 
 static void parse_fail(const char *item, const char *text)
 {
-    static const char want[] = "fail=FUNCTION:N, FUNCTION:N+ or FUNCTION:~P%, then optionally :CUDA_ERROR_NAME";
+    static const char want[] =
+        "fail=FUNCTION:N, FUNCTION:N+ or FUNCTION:~P%, then optionally :CUDA_ERROR_NAME";
     struct sim_fail_rule *rule = sim_calloc(1, sizeof *rule);
     const char *colon = strchr(text, ':');
     if (colon == NULL || (size_t)(colon - text) >= sizeof rule->name) {
@@ -180,7 +181,8 @@ static void parse_item(char *item)
     } else if (strcmp(item, "fail") == 0) {
         parse_fail(whole, value);
     } else {
-        bad(whole, "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log or fail");
+        bad(whole,
+            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log or fail");
     }
 }
 
@@ -206,8 +208,9 @@ CUresult sim_options_fail(const char *entry)
             continue;
         }
         rule->seen++;
-        const bool hit = rule->percent > 0 ? sim_random() % 100 < rule->percent
-                                           : rule->seen == rule->nth || (rule->forever && rule->seen > rule->nth);
+        const bool hit = rule->percent > 0
+                             ? sim_random() % 100 < rule->percent
+                             : rule->seen == rule->nth || (rule->forever && rule->seen > rule->nth);
         if (hit) {
             result = rule->result;
         }

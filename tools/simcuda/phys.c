@@ -35,7 +35,8 @@ void sim_phys_init(void)
     if (fd < 0 || ftruncate(fd, (off_t)(n_devices * sim_options.mem)) != 0) {
         die("simcuda: memfd");
     }
-    view = mmap(NULL, n_devices * sim_options.mem, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    view = mmap(NULL, n_devices * sim_options.mem, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (view == MAP_FAILED) {
         die("simcuda: mmap of the device memory");
     }

@@ -58,11 +58,12 @@ static bool look(CUdeviceptr ptr, struct facts *f)
     } while (0)
 
 /* NOLINTNEXTLINE(readability-function-size): one case an attribute */
-static CUresult get(const struct facts *f, CUdeviceptr ptr, CUpointer_attribute attribute, void *data)
+static CUresult get(const struct facts *f, CUdeviceptr ptr, CUpointer_attribute attribute,
+                    void *data)
 {
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        PUT(CUcontext, f->ctx);
+        PUT(uintptr_t, f->ctx);
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         PUT(unsigned, f->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
@@ -72,7 +73,7 @@ static CUresult get(const struct facts *f, CUdeviceptr ptr, CUpointer_attribute 
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (!f->host && !f->managed) {
-            PUT(void *, NULL);
+            PUT(uintptr_t, 0);
             return CUDA_ERROR_INVALID_VALUE;
         }
         PUT(uintptr_t, ptr);
@@ -111,11 +112,11 @@ static CUresult get(const struct facts *f, CUdeviceptr ptr, CUpointer_attribute 
         PUT(unsigned, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        PUT(CUmemoryPool, NULL);
+        PUT(uintptr_t, 0);
         if (f->pool) {
             const struct sim_mapping *m;
             (void)sim_va_find(ptr, &m, NULL);
-            PUT(CUmemoryPool, ((const struct sim_block *)m->object)->pool);
+            PUT(uintptr_t, ((const struct sim_block *)m->object)->pool);
         }
         break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
@@ -144,8 +145,8 @@ CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute
 }
 
 /* Unknown addresses are answered with zeros here, not with an error. */
-CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
-                                        CUdeviceptr ptr)
+CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                        void **data, CUdeviceptr ptr)
 {
     SIM_ENTER(0, t);
     struct facts f;
@@ -169,7 +170,8 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_at
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                       CUdeviceptr ptr)
 {
     SIM_ENTER(0, t);
     struct facts f;

@@ -22,7 +22,8 @@ struct sim_pool *sim_pool_new(int device, bool explicit_)
     p->explicit_ = explicit_;
     p->follow_events = p->opportunistic = p->internal_deps = 1;
     for (int d = 0; d < 16; d++) {
-        p->access[d] = d == device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        p->access[d] =
+            d == device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     }
     p->next = pools;
     pools = p;
@@ -90,7 +91,8 @@ static bool may_reuse(const struct sim_block *b, const struct sim_stream *s, boo
     if (is_idle(b)) {
         return b->pool->opportunistic != 0 || force;
     }
-    return (b->pool->follow_events != 0 && sim_op_precedes(b->freed, s)) || (force && b->pool->internal_deps != 0);
+    return (b->pool->follow_events != 0 && sim_op_precedes(b->freed, s)) ||
+           (force && b->pool->internal_deps != 0);
 }
 
 static void drop_address(struct sim_block *b)
@@ -111,26 +113,24 @@ static void destroy_block(struct sim_block *b)
     free(b);
 }
 
-/* The block loses its address: at once if its free is done, else when it is. Its pages move to a block without. */
-static struct sim_block *strip_address(struct sim_block *b)
+/* The block loses its address: at once if its free is done, else a zombie keeps it until then. */
+static void strip_address(struct sim_block *b)
 {
-    if (b->base == 0) {
-        return b;
-    }
-    if (is_idle(b)) {
+    if (b->base == 0 || is_idle(b)) {
         drop_address(b);
-        return b;
+        return;
     }
-    take_unused(b);
-    struct sim_block *bare = sim_calloc(1, sizeof *bare);
-    bare->pool = b->pool;
-    bare->freed = sim_op_ref(b->freed);
-    bare->bytes = b->bytes;
-    bare->pages = b->pages;
-    b->pages = (struct sim_pages){.device = b->pool->device};
-    b->state = SIM_BLOCK_ZOMBIE;
-    put_unused(bare);
-    return bare;
+    struct sim_block *zombie = sim_calloc(1, sizeof *zombie);
+    zombie->pool = b->pool;
+    zombie->state = SIM_BLOCK_ZOMBIE;
+    zombie->base = b->base;
+    zombie->bytes = b->bytes;
+    zombie->mapping = b->mapping;
+    zombie->mapping->object = zombie;
+    zombie->freed = sim_op_ref(b->freed);
+    zombie->freed->alloc.block = zombie;
+    b->base = 0;
+    b->mapping = NULL;
 }
 
 /* Gives an idle unused block's memory back to the device. */
@@ -223,24 +223,26 @@ static struct sim_block *exact(struct sim_pool *p, uint64_t bytes, const struct 
 }
 
 /* Moves pages of reusable blocks into `to`, noting the frees they depend on in `op`. */
-static void gather(struct sim_pool *p, struct sim_pages *to, uint64_t n_pages, const struct sim_stream *s, bool force,
+static void gather(struct sim_pool *p, struct sim_pages *to, uint64_t n_pages, bool force,
                    struct sim_op *op)
 {
-    for (struct sim_block *b = p->unused, *next; b != NULL && to->n_pages < n_pages; b = next) {
-        next = b->next;
-        if (!may_reuse(b, s, force)) {
+    struct sim_block **link = &p->unused;
+    while (*link != NULL && to->n_pages < n_pages) {
+        struct sim_block *b = *link;
+        if (!may_reuse(b, op->stream, force)) {
+            link = &b->next;
             continue;
         }
-        struct sim_block *bare = strip_address(b);
-        if (op != NULL) {
-            sim_op_dep(op, bare->freed);
-        }
+        strip_address(b);
+        sim_op_dep(op, b->freed);
         const uint64_t missing = n_pages - to->n_pages;
-        sim_pages_move(to, &bare->pages, bare->pages.n_pages < missing ? bare->pages.n_pages : missing);
-        bare->bytes = bare->pages.n_pages * SIM_PAGE;
-        if (bare->pages.n_pages == 0) {
-            take_unused(bare);
-            destroy_block(bare);
+        sim_pages_move(to, &b->pages, b->pages.n_pages < missing ? b->pages.n_pages : missing);
+        b->bytes = b->pages.n_pages * SIM_PAGE;
+        if (b->pages.n_pages == 0) {
+            *link = b->next;
+            destroy_block(b);
+        } else {
+            link = &b->next;
         }
     }
 }
@@ -287,14 +289,14 @@ static void give_back(struct sim_pool *p, struct sim_pages *pages, const struct 
 }
 
 /* A new address over gathered and grown pages. */
-static struct sim_block *assemble(struct sim_pool *p, uint64_t bytes, const struct sim_stream *s, struct sim_op *op)
+static struct sim_block *assemble(struct sim_pool *p, uint64_t bytes, struct sim_op *op)
 {
     struct sim_pages pages = {.device = p->device};
     const uint64_t n_pages = bytes / SIM_PAGE;
-    gather(p, &pages, n_pages, s, false, op);
+    gather(p, &pages, n_pages, false, op);
     bool enough = pages.n_pages == n_pages || grow(p, &pages, n_pages);
     if (!enough) {
-        gather(p, &pages, n_pages, s, true, op);
+        gather(p, &pages, n_pages, true, op);
         enough = pages.n_pages == n_pages || grow(p, &pages, n_pages);
     }
     const CUdeviceptr base = enough ? sim_va_reserve(bytes, SIM_PAGE, 0) : 0;
@@ -319,7 +321,8 @@ static void begin_life(struct sim_block *b, struct sim_ctx *ctx, uint64_t asked)
     b->asked = asked;
     b->ctx = ctx;
     if (b->freed != NULL) {
-        b->freed->alloc.block = NULL; /* its turn may still come: then this life is none of its business */
+        b->freed->alloc.block =
+            NULL; /* its turn may still come: then this life is none of its business */
         sim_op_unref(b->freed);
         b->freed = NULL;
     }
@@ -360,7 +363,7 @@ static CUresult alloc(struct sim_thread *t, CUdeviceptr *dptr, uint64_t asked, s
             take_unused(b);
             sim_op_dep(op, b->freed);
         } else {
-            b = assemble(p, bytes, s, op);
+            b = assemble(p, bytes, op);
         }
         if (b == NULL) {
             sim_op_unref(op);
@@ -438,7 +441,8 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hS
     return sim_leave(result);
 }
 
-CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                         CUstream hStream)
 {
     SIM_ENTER(0, t);
     struct sim_stream *s;

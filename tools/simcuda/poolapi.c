@@ -40,7 +40,8 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                        CUmemAllocationType type)
 {
     SIM_ENTER(0, t);
     if (pool_out == NULL || location == NULL || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -54,7 +55,8 @@ CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *l
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     SIM_ENTER(0, t);
-    if (pool == NULL || poolProps == NULL || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    if (pool == NULL || poolProps == NULL ||
+        poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -162,7 +164,8 @@ CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *ma
     }
     struct sim_pool *p = (struct sim_pool *)pool;
     for (size_t i = 0; i < count; i++) {
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !valid_device(map[i].location.id)) {
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            !valid_device(map[i].location.id)) {
             return sim_leave(CUDA_ERROR_INVALID_VALUE);
         }
         p->access[map[i].location.id] = map[i].flags;
@@ -170,7 +173,8 @@ CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *ma
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
+CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
+                                    CUmemLocation *location)
 {
     SIM_ENTER(0, t);
     if (flags == NULL || location == NULL || !sim_handle_is(memPool, SIM_K_POOL) ||

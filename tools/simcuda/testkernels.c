@@ -70,7 +70,8 @@ PS_KERNEL2(sim_product, uint64_t, slots, uint64_t, n)
     struct sim_operands operands;
     memcpy(&operands, (const void *)slots, sizeof operands);
     for (uint64_t i = PS_BLOCK; i < n; i += PS_N_BLOCKS) {
-        ((uint32_t *)operands.out)[i] = ((const uint32_t *)operands.a)[i] * ((const uint32_t *)operands.b)[i];
+        ((uint32_t *)operands.out)[i] =
+            ((const uint32_t *)operands.a)[i] * ((const uint32_t *)operands.b)[i];
     }
 }
 

@@ -39,7 +39,8 @@ static void die(const char *what)
 void sim_va_init(void)
 {
     const uint64_t align = 1ull << 30;
-    uint8_t *p = mmap(NULL, sim_options.va + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *p = mmap(NULL, sim_options.va + align, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         die("simcuda: cannot reserve device addresses (option va=)");
     }
@@ -145,7 +146,8 @@ uint64_t sim_va_reserved(CUdeviceptr base)
 bool sim_va_range(CUdeviceptr address, uint64_t bytes, CUdeviceptr *base_p, uint64_t *bytes_p)
 {
     const size_t i = range_index(address);
-    if (i == n_ranges || ranges[i].base > address || bytes > ranges[i].base + ranges[i].bytes - address) {
+    if (i == n_ranges || ranges[i].base > address ||
+        bytes > ranges[i].base + ranges[i].bytes - address) {
         return false;
     }
     *base_p = ranges[i].base;
@@ -169,7 +171,7 @@ static uint32_t new_slot(struct sim_mapping *m)
     }
     if (n_maps == maps_capacity) {
         maps_capacity = maps_capacity == 0 ? 256 : maps_capacity * 2;
-        maps = sim_realloc(maps, maps_capacity * sizeof *maps);
+        maps = sim_realloc(maps, maps_capacity * sizeof(struct sim_mapping *));
         free_slots = sim_realloc(free_slots, maps_capacity * sizeof *free_slots);
     }
     maps[n_maps] = m;
@@ -182,8 +184,8 @@ static int visible_prot(enum sim_owner owner, int prot)
     return sim_options.check && owner != SIM_OWNER_MANAGED ? PROT_NONE : prot;
 }
 
-struct sim_mapping *sim_va_map(CUdeviceptr base, const struct sim_pages *pages, enum sim_owner owner, int prot,
-                               void *object)
+struct sim_mapping *sim_va_map(CUdeviceptr base, const struct sim_pages *pages,
+                               enum sim_owner owner, int prot, void *object)
 {
     static uint64_t n_serials;
     struct sim_mapping *m = sim_calloc(1, sizeof *m);
@@ -198,8 +200,8 @@ struct sim_mapping *sim_va_map(CUdeviceptr base, const struct sim_pages *pages, 
     CUdeviceptr at = base;
     for (size_t i = 0; i < pages->n_ext; i++) {
         const struct sim_extent e = pages->ext[i];
-        if (mmap((void *)(uintptr_t)at, e.n * SIM_PAGE, visible_prot(owner, prot), MAP_FIXED | MAP_SHARED,
-                 sim_phys_fd(), (off_t)(e.page * SIM_PAGE)) == MAP_FAILED) {
+        if (mmap((void *)(uintptr_t)at, e.n * SIM_PAGE, visible_prot(owner, prot),
+                 MAP_FIXED | MAP_SHARED, sim_phys_fd(), (off_t)(e.page * SIM_PAGE)) == MAP_FAILED) {
             die("simcuda: cannot map device memory (vm.max_map_count?)");
         }
         struct pte *pte = pte_of(at);
@@ -220,7 +222,7 @@ void sim_va_unmap(struct sim_mapping *m)
              MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
         die("simcuda: cannot unmap device memory");
     }
-    memset(pte_of(m->base), 0, m->bytes / SIM_PAGE * sizeof *ptes);
+    memset(pte_of(m->base), 0, m->bytes / SIM_PAGE * sizeof(struct pte));
     maps[slot] = NULL;
     free_slots[n_free_slots++] = slot;
     free(m);

@@ -4,7 +4,8 @@
 
 #include "tools/simcuda/core.h"
 
-static CUresult submit_value(struct sim_thread *t, CUstream stream, enum sim_op_kind kind, struct sim_value v)
+static CUresult submit_value(struct sim_thread *t, CUstream stream, enum sim_op_kind kind,
+                             struct sim_value v)
 {
     struct sim_stream *s;
     const CUresult result = sim_stream_get(t, stream, &s);
@@ -17,50 +18,64 @@ static CUresult submit_value(struct sim_thread *t, CUstream stream, enum sim_op_
     if (!there || v.address % v.bytes != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct sim_op *op = sim_op_new(kind, s, kind == SIM_OP_WRITE_VALUE ? "cuStreamWriteValue" : "cuStreamWaitValue");
+    struct sim_op *op = sim_op_new(
+        kind, s, kind == SIM_OP_WRITE_VALUE ? "cuStreamWriteValue" : "cuStreamWaitValue");
     op->value = v;
     return sim_submit(t, op);
 }
 
-CUresult CUDAAPI cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+CUresult CUDAAPI cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                        unsigned int flags)
 {
     SIM_ENTER(0, t);
-    return sim_leave(submit_value(t, stream, SIM_OP_WAIT_VALUE, (struct sim_value){addr, value, 4, flags}));
+    return sim_leave(
+        submit_value(t, stream, SIM_OP_WAIT_VALUE, (struct sim_value){addr, value, 4, flags}));
 }
 
-CUresult CUDAAPI cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+CUresult CUDAAPI cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                        unsigned int flags)
 {
     SIM_ENTER(0, t);
-    return sim_leave(submit_value(t, stream, SIM_OP_WAIT_VALUE, (struct sim_value){addr, value, 8, flags}));
+    return sim_leave(
+        submit_value(t, stream, SIM_OP_WAIT_VALUE, (struct sim_value){addr, value, 8, flags}));
 }
 
-CUresult CUDAAPI cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+CUresult CUDAAPI cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                         unsigned int flags)
 {
     SIM_ENTER(0, t);
-    return sim_leave(submit_value(t, stream, SIM_OP_WRITE_VALUE, (struct sim_value){addr, value, 4, flags}));
+    return sim_leave(
+        submit_value(t, stream, SIM_OP_WRITE_VALUE, (struct sim_value){addr, value, 4, flags}));
 }
 
-CUresult CUDAAPI cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+CUresult CUDAAPI cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                         unsigned int flags)
 {
     SIM_ENTER(0, t);
-    return sim_leave(submit_value(t, stream, SIM_OP_WRITE_VALUE, (struct sim_value){addr, value, 8, flags}));
+    return sim_leave(
+        submit_value(t, stream, SIM_OP_WRITE_VALUE, (struct sim_value){addr, value, 8, flags}));
 }
 
-static CUresult submit_batch_item(struct sim_thread *t, CUstream stream, const CUstreamBatchMemOpParams *p)
+static CUresult submit_batch_item(struct sim_thread *t, CUstream stream,
+                                  const CUstreamBatchMemOpParams *p)
 {
     switch (p->operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        return submit_value(t, stream, SIM_OP_WAIT_VALUE,
-                            (struct sim_value){p->waitValue.address, p->waitValue.value, 4, p->waitValue.flags});
+        return submit_value(
+            t, stream, SIM_OP_WAIT_VALUE,
+            (struct sim_value){p->waitValue.address, p->waitValue.value, 4, p->waitValue.flags});
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        return submit_value(t, stream, SIM_OP_WAIT_VALUE,
-                            (struct sim_value){p->waitValue.address, p->waitValue.value64, 8, p->waitValue.flags});
+        return submit_value(
+            t, stream, SIM_OP_WAIT_VALUE,
+            (struct sim_value){p->waitValue.address, p->waitValue.value64, 8, p->waitValue.flags});
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        return submit_value(t, stream, SIM_OP_WRITE_VALUE,
-                            (struct sim_value){p->writeValue.address, p->writeValue.value, 4, p->writeValue.flags});
+        return submit_value(
+            t, stream, SIM_OP_WRITE_VALUE,
+            (struct sim_value){p->writeValue.address, p->writeValue.value, 4, p->writeValue.flags});
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         return submit_value(t, stream, SIM_OP_WRITE_VALUE,
-                            (struct sim_value){p->writeValue.address, p->writeValue.value64, 8, p->writeValue.flags});
+                            (struct sim_value){p->writeValue.address, p->writeValue.value64, 8,
+                                               p->writeValue.flags});
     case CU_STREAM_MEM_OP_BARRIER:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
         return CUDA_SUCCESS;
@@ -68,8 +83,8 @@ static CUresult submit_batch_item(struct sim_thread *t, CUstream stream, const C
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
-                                       unsigned int flags)
+CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                       CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
     SIM_ENTER(0, t);
     if (flags != 0 || count > 256 || (count > 0 && paramArray == NULL)) {
@@ -95,7 +110,8 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
     return sim_leave(sim_submit(t, op));
 }
 
-CUresult CUDAAPI cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)
+CUresult CUDAAPI cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                     unsigned int flags)
 {
     SIM_ENTER(0, t);
     struct sim_stream *s;

@@ -68,8 +68,8 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                                     unsigned long long flags)
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
+                                     CUdeviceptr addr, unsigned long long flags)
 {
     SIM_ENTER(SIM_UNSAFE, t);
     if (!sim_options.vmm) {
@@ -78,7 +78,8 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
     if (ptr == NULL || !aligned(size) || flags != 0 || (alignment & (alignment - 1)) != 0) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    const uint64_t align = alignment > sim_options.granularity ? alignment : sim_options.granularity;
+    const uint64_t align =
+        alignment > sim_options.granularity ? alignment : sim_options.granularity;
     const CUdeviceptr base = sim_va_reserve(size, align, addr);
     if (base == 0) {
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -120,8 +121,8 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                             unsigned long long flags)
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
     SIM_ENTER(SIM_UNSAFE, t);
     static uint64_t n_ids;
@@ -189,13 +190,13 @@ static bool in_range(CUdeviceptr ptr, uint64_t size)
     return sim_va_range(ptr, size, &base, &bytes) && find_range(base) != NULL;
 }
 
-CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                          unsigned long long flags)
+CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     SIM_ENTER(SIM_UNSAFE, t);
     struct vmm_handle *h = find_handle(handle);
-    if (h == NULL || offset != 0 || flags != 0 || !aligned(size) || !aligned(ptr) || size != h->bytes ||
-        !in_range(ptr, size) || any_mapped(ptr, size)) {
+    if (h == NULL || offset != 0 || flags != 0 || !aligned(size) || !aligned(ptr) ||
+        size != h->bytes || !in_range(ptr, size) || any_mapped(ptr, size)) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     struct vmm_map *map = sim_calloc(1, sizeof *map);
@@ -232,7 +233,8 @@ static bool whole_mappings(CUdeviceptr ptr, uint64_t size, bool gaps)
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     SIM_ENTER(SIM_UNSAFE, t);
-    if (!aligned(ptr) || !aligned(size) || !in_range(ptr, size) || !whole_mappings(ptr, size, false)) {
+    if (!aligned(ptr) || !aligned(size) || !in_range(ptr, size) ||
+        !whole_mappings(ptr, size, false)) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     for (uint64_t at = 0; at < size;) {
@@ -266,14 +268,17 @@ static bool valid_desc(const CUmemAccessDesc *d)
 {
     return d->location.type == CU_MEM_LOCATION_TYPE_DEVICE && d->location.id >= 0 &&
            d->location.id < sim_options.devices &&
-           (d->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || d->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+           (d->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+            d->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
             d->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
-CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                                size_t count)
 {
     SIM_ENTER(SIM_UNSAFE, t);
-    if (desc == NULL || count == 0 || !aligned(size) || !in_range(ptr, size) || !whole_mappings(ptr, size, false)) {
+    if (desc == NULL || count == 0 || !aligned(size) || !in_range(ptr, size) ||
+        !whole_mappings(ptr, size, false)) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     for (size_t i = 0; i < count; i++) {
@@ -295,12 +300,14 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                                CUdeviceptr ptr)
 {
     SIM_ENTER(0, t);
     const struct sim_mapping *m;
-    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE || location->id < 0 ||
-        location->id >= sim_options.devices || !sim_va_find(ptr, &m, NULL) || m->owner != SIM_OWNER_VMM) {
+    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        location->id < 0 || location->id >= sim_options.devices || !sim_va_find(ptr, &m, NULL) ||
+        m->owner != SIM_OWNER_VMM) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     *flags = ((const struct vmm_map *)m->object)->access[location->id];
@@ -311,7 +318,8 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 {
     SIM_ENTER(SIM_UNSAFE, t);
     const struct sim_mapping *m;
-    if (handle == NULL || !sim_va_find((CUdeviceptr)(uintptr_t)addr, &m, NULL) || m->owner != SIM_OWNER_VMM) {
+    if (handle == NULL || !sim_va_find((CUdeviceptr)(uintptr_t)addr, &m, NULL) ||
+        m->owner != SIM_OWNER_VMM) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     struct vmm_handle *h = ((struct vmm_map *)m->object)->handle;
@@ -320,7 +328,8 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
     return sim_leave(CUDA_SUCCESS);
 }
 
-CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                        CUmemGenericAllocationHandle handle)
 {
     SIM_ENTER(0, t);
     const struct vmm_handle *h = find_handle(handle);
