@@ -27,13 +27,13 @@ union demo_block {
  */
 #define N_BLOCKS    8
 #define OTHER_EVERY 11
-static _Thread_local union demo_block blocks[N_BLOCKS];
+static _Thread_local union demo_block thread_blocks[N_BLOCKS];
 static _Thread_local unsigned n_launches;
 
 static union demo_block *block(void)
 {
     const unsigned turn = n_launches / OTHER_EVERY;
-    return &blocks[n_launches % OTHER_EVERY == 0 ? 1 + turn % (N_BLOCKS - 1) : 0];
+    return &thread_blocks[n_launches % OTHER_EVERY == 0 ? 1 + turn % (N_BLOCKS - 1) : 0];
 }
 
 static const char *const kernel_names[DEMO_N_KERNELS] = {
