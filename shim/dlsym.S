@@ -6,15 +6,32 @@
  * programs hang. RTLD_NEXT runs no C code but the one look-up of the next dlsym; for the rest ps_dlsym_decide
  * answers, or says to go on.
  *
+ * It is exported under libc's own versions: tools find the next dlsym by dlvsym, which passes over a function without one.
+ *
  * A stub keeps every register that can hold an argument, asks ps_stub_called where to go on, and jumps there.
  */
         .text
 
 #if defined(__x86_64__)
+#    define OLD_VERSION GLIBC_2.2.5
+#else
+#    define OLD_VERSION GLIBC_2.17
+#endif
 
-        .globl  dlsym
-        .type   dlsym, @function
-dlsym:
+        .macro  DLSYM_VERSIONS
+        .globl  ps_dlsym_hook
+        .globl  ps_dlsym_hook_old
+        .symver ps_dlsym_hook, dlsym@@GLIBC_2.34
+        .symver ps_dlsym_hook_old, dlsym@OLD_VERSION
+        .endm
+
+#if defined(__x86_64__)
+
+        DLSYM_VERSIONS
+        .type   ps_dlsym_hook, @function
+        .type   ps_dlsym_hook_old, @function
+ps_dlsym_hook:
+ps_dlsym_hook_old:
         .cfi_startproc
         endbr64
         cmpq    $-1, %rdi               /* RTLD_NEXT */
@@ -57,7 +74,8 @@ dlsym:
         .cfi_adjust_cfa_offset -8
         jmp     *%rax
         .cfi_endproc
-        .size   dlsym, .-dlsym
+        .size   ps_dlsym_hook, .-ps_dlsym_hook
+        .size   ps_dlsym_hook_old, .-ps_dlsym_hook_old
 
         .type   stub_common, @function
 stub_common:                            /* index in %eax */
@@ -123,9 +141,11 @@ ps_stub_code:                           /* 64 stubs of 16 bytes: PS_N_STUBS, PS_
 
 #elif defined(__aarch64__)
 
-        .globl  dlsym
-        .type   dlsym, %function
-dlsym:
+        DLSYM_VERSIONS
+        .type   ps_dlsym_hook, %function
+        .type   ps_dlsym_hook_old, %function
+ps_dlsym_hook:
+ps_dlsym_hook_old:
         .cfi_startproc
         hint    #34                     /* bti c */
         cmn     x0, #1                  /* RTLD_NEXT */
@@ -169,7 +189,8 @@ dlsym:
         .cfi_def_cfa_offset 0
         br      x16
         .cfi_endproc
-        .size   dlsym, .-dlsym
+        .size   ps_dlsym_hook, .-ps_dlsym_hook
+        .size   ps_dlsym_hook_old, .-ps_dlsym_hook_old
 
         .type   stub_common, %function
 stub_common:                            /* index in w16 */

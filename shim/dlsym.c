@@ -58,15 +58,39 @@ static EARLY dlsym_fn find_version(void *handle)
     return NULL;
 }
 
+static EARLY bool is_libc_name(const char *path)
+{
+    const char *name = path;
+
+    for (const char *p = path; *p != '\0'; p++) {
+        name = *p == '/' ? p + 1 : name;
+    }
+    return name[0] == 'l' && name[1] == 'i' && name[2] == 'b'
+           && ((name[3] == 'c' && (name[4] == '.' || name[4] == '-'))
+               || (name[3] == 'd' && name[4] == 'l' && (name[5] == '.' || name[5] == '-')));
+}
+
+/* dlvsym passes over a tool whose dlsym has no version; libc's dlsym does not. */
+static EARLY dlsym_fn find_unversioned(dlsym_fn found)
+{
+    Dl_info info;
+
+    if (dladdr((const void *)found, &info) == 0 || info.dli_fname == NULL
+        || !is_libc_name(info.dli_fname)) {
+        return found;
+    }
+    void *volatile p = found(RTLD_NEXT, "dlsym"); /* not a jump: RTLD_NEXT must mean after us */
+
+    return p == NULL ? found : (dlsym_fn)p;
+}
+
 EARLY void *ps_dlsym_find_next(void)
 {
     dlsym_fn f = atomic_load_explicit(&ps_dlsym_next, memory_order_relaxed);
 
     if (f == NULL) {
         f = find_version(RTLD_NEXT);
-        if (f == NULL) {
-            f = find_nothing;
-        }
+        f = f == NULL ? find_nothing : find_unversioned(f);
         atomic_store_explicit(&ps_dlsym_next, f, memory_order_relaxed);
     }
     return (void *)f;

@@ -64,6 +64,17 @@ struct getter {
     PFN_cuGetProcAddress_v12000 v2;
 };
 
+/* A libcuda not linked symbolically may hand out our exports in place of its own functions. */
+static void *past_us(void *p)
+{
+    Dl_info info;
+
+    if (!ps_in_us(p) || dladdr(p, &info) == 0 || info.dli_sname == NULL) {
+        return p;
+    }
+    return ps_driver_symbol(info.dli_sname);
+}
+
 static void *get_function(const struct getter *get, const char *name, int version)
 {
     const cuuint64_t flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
@@ -71,7 +82,7 @@ static void *get_function(const struct getter *get, const char *name, int versio
     const CUresult r = get->v2 != NULL ? get->v2(name, &p, version, flags, NULL)
                                        : get->v1(name, &p, version, flags);
 
-    return r == CUDA_SUCCESS ? p : NULL;
+    return r == CUDA_SUCCESS ? past_us(p) : NULL;
 }
 
 /* The name of a needed function that is missing, or NULL. */

@@ -120,14 +120,6 @@ const struct ps_hook_row *ps_hook_find_symbol(const char *symbol)
 
 /* ---- real pointers ---- */
 
-static void *give(const struct ps_hook_row *row, void *real)
-{
-    void *expected = NULL;
-
-    atomic_compare_exchange_strong(&ps_hook_next[row - ps_hook_table], &expected, real);
-    return row->wrapper;
-}
-
 void *ps_hook_driver_function(enum ps_hook_id id)
 {
     void *p = atomic_load_explicit(&driver_function[id], memory_order_relaxed);
@@ -137,6 +129,17 @@ void *ps_hook_driver_function(enum ps_hook_id id)
         atomic_store_explicit(&driver_function[id], p, memory_order_relaxed);
     }
     return p;
+}
+
+static void *give(const struct ps_hook_row *row, void *real)
+{
+    void *expected = NULL;
+
+    if (ps_in_us(real)) { /* a libcuda whose own references are bound to the program's first definition */
+        real = ps_hook_driver_function((enum ps_hook_id)(row - ps_hook_table));
+    }
+    atomic_compare_exchange_strong(&ps_hook_next[row - ps_hook_table], &expected, real);
+    return row->wrapper;
 }
 
 void *ps_hook_resolve(enum ps_hook_id id)
@@ -203,38 +206,43 @@ static bool sounds_touching(const char *name)
     return false;
 }
 
-static bool any_ptds(const struct ps_hook_row *row, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        if (row[i].ptds) {
-            return true;
-        }
-    }
-    return false;
-}
+struct request {
+    int version;
+    cuuint64_t flags;
+    const void *real;
+};
 
 /*
  * The row whose signature `real` has. The newest one not newer than asked for, as the driver itself chooses; where there
  * is more than one to choose from, or the version is beyond the toolkit that we know, the pointers must agree.
  */
-static const struct ps_hook_row *match(const struct ps_proc_source *src,
-                                       const struct ps_hook_row *row, unsigned n, int version,
-                                       cuuint64_t flags, const void *real)
+static const struct ps_hook_row *match_variant(const struct ps_proc_source *src,
+                                               const struct ps_hook_row *row, unsigned n, bool ptds,
+                                               const struct request *want)
 {
-    const bool ptds = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0
-                      && any_ptds(row, n);
     const struct ps_hook_row *newest = NULL;
 
     for (unsigned i = n; i-- > 0;) {
-        if (row[i].ptds != ptds || row[i].version > version) {
+        if (row[i].ptds != ptds || row[i].version > want->version) {
             continue;
         }
-        if (src->query(src, row[i].name, row[i].version, flags) == real) {
+        if (src->query(src, row[i].name, row[i].version, want->flags) == want->real) {
             return &row[i];
         }
         newest = newest == NULL ? &row[i] : newest;
     }
-    return version <= CUDA_VERSION ? newest : NULL;
+    return want->version <= CUDA_VERSION ? newest : NULL;
+}
+
+static const struct ps_hook_row *match(const struct ps_proc_source *src,
+                                       const struct ps_hook_row *row, unsigned n,
+                                       const struct request *want)
+{
+    const bool ptds = (want->flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    const struct ps_hook_row *found = match_variant(src, row, n, ptds, want);
+
+    /* Functions without a per-thread variant, and versions older than it. */
+    return found == NULL && ptds ? match_variant(src, row, n, false, want) : found;
 }
 
 void *ps_answer_proc(const struct ps_proc_source *src, const char *name, int version,
@@ -255,7 +263,8 @@ void *ps_answer_proc(const struct ps_proc_source *src, const char *name, int ver
         return version > CUDA_VERSION && sounds_touching(name) ? ps_stub_for(real, name, version)
                                                                : real;
     }
-    const struct ps_hook_row *row = match(src, rows, n, version, flags, real);
+    const struct request want = {version, flags, real};
+    const struct ps_hook_row *row = match(src, rows, n, &want);
 
     if (row != NULL) {
         return give(row, real);

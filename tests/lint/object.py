@@ -22,6 +22,8 @@ def symbols(library):
         if len(fields) < 8 or not fields[0].rstrip(":").isdigit() or fields[4] == "LOCAL":
             continue
         name, _, version = fields[7].partition("@")
+        if fields[6] == "ABS":
+            continue  # the name of a version
         yield fields[6] != "UND", name, version.lstrip("@")
 
 
