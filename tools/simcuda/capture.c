@@ -131,6 +131,17 @@ CUresult sim_capture_record(struct sim_stream *s, struct sim_event *e)
     return CUDA_SUCCESS;
 }
 
+CUresult sim_capture_event_node(struct sim_stream *s, struct sim_event *e, CUgraphNodeType type)
+{
+    if (s->capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    struct sim_gnode *n = sim_capture_node(s, type);
+    n->event = e;
+    e->refs++;
+    return CUDA_SUCCESS;
+}
+
 /* The capture an event was recorded in, if that is still going on. */
 static struct sim_capture *capture_of(const struct sim_event *e)
 {

@@ -282,7 +282,6 @@ struct sim_gnode {
     struct sim_graph *graph;
     CUgraphNodeType type;
     struct sim_op *tmpl;     /* payload; NULL for an empty node; never queued itself */
-    struct sim_func *func;   /* kernel nodes made with a function */
     struct sim_graph *child; /* a graph of its own; holds a reference */
     struct sim_event *event; /* record and wait nodes; holds a reference */
     struct sim_gnode **deps;
@@ -318,6 +317,8 @@ CUresult sim_capture_unsafe(struct sim_thread *t);
 /* The result of using the legacy stream while a blocking stream of the context captures. */
 CUresult sim_capture_implicit(struct sim_ctx *ctx);
 CUresult sim_capture_record(struct sim_stream *s, struct sim_event *e);
+/* A node that records or waits for the event when the graph runs. */
+CUresult sim_capture_event_node(struct sim_stream *s, struct sim_event *e, CUgraphNodeType type);
 CUresult sim_capture_wait(struct sim_thread *t, struct sim_stream *s, struct sim_event *e);
 void sim_capture_invalidate(struct sim_capture *c);
 void sim_capture_stream_gone(struct sim_stream *s);
@@ -335,6 +336,20 @@ struct sim_graph *sim_graph_new(void);
 /* A copy of nodes, dependencies and payloads; its nodes name their originals. */
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_remove(struct sim_gnode *n);
+/* CUDA_ERROR_INVALID_VALUE unless each is a node of g. */
+CUresult sim_gnodes_check(const struct sim_graph *g, const CUgraphNode *nodes, size_t n);
+/* Takes a node's payload, and what goes with it, over from another of its type. */
+void sim_gnode_take(struct sim_gnode *to, const struct sim_gnode *from);
+/* Payloads from the driver's structures; graphnode.c. */
+CUresult sim_gnode_kernel(struct sim_ctx *ctx, const CUDA_KERNEL_NODE_PARAMS *p,
+                          struct sim_gnode *n);
+CUresult sim_gnode_copy(struct sim_ctx *ctx, const CUDA_MEMCPY3D *p, struct sim_gnode *n);
+CUresult sim_gnode_fill(struct sim_ctx *ctx, const CUDA_MEMSET_NODE_PARAMS *p, struct sim_gnode *n);
+CUresult sim_gnode_host(struct sim_ctx *ctx, const CUDA_HOST_NODE_PARAMS *p, struct sim_gnode *n);
+/* The event's next record is op, as by cuEventRecord; event.c */
+void sim_event_recorded(struct sim_event *e, struct sim_op *op);
+/* The executable's copy of a node, or NULL. */
+struct sim_gnode *sim_exec_node(CUgraphExec exec, CUgraphNode node);
 /* The nodes in an order that respects dependencies: an array for the caller to free; NULL if there is a cycle. */
 struct sim_gnode **sim_graph_order(const struct sim_graph *g);
 void sim_graph_unref(struct sim_graph *g);

@@ -59,7 +59,15 @@ CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
     return sim_leave(CUDA_SUCCESS);
 }
 
-static CUresult record(struct sim_thread *t, struct sim_event *e, CUstream hStream)
+void sim_event_recorded(struct sim_event *e, struct sim_op *op)
+{
+    sim_capture_forget_event(e);
+    struct sim_op *old = e->rec;
+    e->rec = sim_op_ref(op);
+    sim_op_unref(old);
+}
+
+static CUresult record(struct sim_thread *t, struct sim_event *e, CUstream hStream, bool external)
 {
     struct sim_stream *s;
     CUresult result = sim_stream_get(t, hStream, &s);
@@ -70,7 +78,8 @@ static CUresult record(struct sim_thread *t, struct sim_event *e, CUstream hStre
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (s->capture != NULL) {
-        return sim_capture_record(s, e);
+        return external ? sim_capture_event_node(s, e, CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+                        : sim_capture_record(s, e);
     }
     struct sim_op *op = sim_op_new(SIM_OP_RECORD, s, "cuEventRecord");
     op->event = e;
@@ -81,10 +90,8 @@ static CUresult record(struct sim_thread *t, struct sim_event *e, CUstream hStre
         sim_op_unref(op);
         return result;
     }
-    sim_capture_forget_event(e);
-    struct sim_op *old = e->rec;
-    e->rec = op;
-    sim_op_unref(old);
+    sim_event_recorded(e, op);
+    sim_op_unref(op);
     return CUDA_SUCCESS;
 }
 
@@ -93,7 +100,7 @@ CUresult CUDAAPI cuEventRecord(CUevent hEvent, CUstream hStream)
     SIM_ENTER(0, t);
     struct sim_event *e;
     const CUresult result = check(hEvent, &e);
-    return sim_leave(result == CUDA_SUCCESS ? record(t, e, hStream) : result);
+    return sim_leave(result == CUDA_SUCCESS ? record(t, e, hStream, false) : result);
 }
 
 CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -104,13 +111,13 @@ CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     if (result == CUDA_SUCCESS && (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    return sim_leave(result == CUDA_SUCCESS ? record(t, e, hStream) : result);
+    const bool external = (flags & CU_EVENT_RECORD_EXTERNAL) != 0;
+    return sim_leave(result == CUDA_SUCCESS ? record(t, e, hStream, external) : result);
 }
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
     SIM_ENTER(0, t);
-    (void)Flags;
     struct sim_event *e;
     struct sim_stream *s;
     CUresult result = check(hEvent, &e);
@@ -119,6 +126,9 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
     }
     if (result != CUDA_SUCCESS) {
         return sim_leave(result);
+    }
+    if (s->capture != NULL && (Flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+        return sim_leave(sim_capture_event_node(s, e, CU_GRAPH_NODE_TYPE_WAIT_EVENT));
     }
     if (e->capture != NULL || s->capture != NULL) {
         return sim_leave(sim_capture_wait(t, s, e));

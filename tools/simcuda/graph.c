@@ -110,6 +110,36 @@ void sim_graph_own(struct sim_graph *g, struct sim_block *block)
     sim_push(&g->memory->blocks, &g->memory->n_blocks, block);
 }
 
+CUresult sim_gnodes_check(const struct sim_graph *g, const CUgraphNode *nodes, size_t n)
+{
+    if (n > 0 && nodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!sim_handle_is(nodes[i], SIM_K_NODE) || ((struct sim_gnode *)nodes[i])->graph != g) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+void sim_gnode_take(struct sim_gnode *to, const struct sim_gnode *from)
+{
+    sim_gnode_set(to, from->tmpl == NULL ? NULL : sim_op_clone(from->tmpl, from->tmpl->stream));
+    if (from->event != NULL) {
+        from->event->refs++;
+    }
+    if (to->event != NULL) {
+        sim_event_unref(to->event);
+    }
+    to->event = from->event;
+    struct sim_graph *old = to->child;
+    to->child = from->child == NULL ? NULL : sim_graph_clone(from->child);
+    if (old != NULL) {
+        sim_graph_unref(old);
+    }
+}
+
 struct sim_graph *sim_graph_clone(const struct sim_graph *g)
 {
     struct sim_graph *copy = sim_graph_new();
@@ -120,13 +150,7 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *g)
         const struct sim_gnode *from = g->nodes[i];
         struct sim_gnode *to = sim_graph_add(copy, from->type, NULL, 0);
         to->orig = from;
-        to->func = from->func;
-        to->tmpl = from->tmpl == NULL ? NULL : sim_op_clone(from->tmpl, from->tmpl->stream);
-        to->child = from->child == NULL ? NULL : sim_graph_clone(from->child);
-        to->event = from->event;
-        if (to->event != NULL) {
-            to->event->refs++;
-        }
+        sim_gnode_take(to, from);
     }
     for (size_t i = 0; i < g->n_nodes; i++) {
         for (size_t k = 0; k < g->nodes[i]->n_deps; k++) {
