@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See alloc_conf.h. Keys that cudaMallocAsync has no use for are kept: PyTorch ignores them, and a child may not. */
+/*
+ * See alloc_conf.h. Keys that cudaMallocAsync has no use for are kept: PyTorch ignores them, and a
+ * child may not.
+ */
 #include "shim/alloc_conf.h"
 
 #include <stdbool.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C side of the dlsym hook. It runs for every dlsym of the process, in any thread, before constructors and before a
- * sanitizer's run-time is up: so nothing is called until the name is one of ours, and those parts are not instrumented.
+ * The C side of the dlsym hook. It runs for every dlsym of the process, in any thread, before
+ * constructors and before a sanitizer's run-time is up: so nothing is called until the name is one
+ * of ours, and those parts are not instrumented.
  *
- * Two dlsyms are told apart. The *next* one may be another preloaded tool's, and is what the job's look-up goes on to.
- * libc's own is used for ours. They are found once; the atomics below go from NULL to their value.
+ * Two dlsyms are told apart. The *next* one may be another preloaded tool's, and is what the job's
+ * look-up goes on to. libc's own is used for ours. They are found once; the atomics below go from
+ * NULL to their value.
  */
 #include "shim/cuda_api.h"
 
@@ -30,7 +32,8 @@ extern _Atomic(dlsym_fn) ps_dlsym_next __attribute__((visibility("hidden")));
 _Atomic(dlsym_fn) ps_dlsym_next;
 static _Atomic(dlsym_fn) libc_dlsym;
 
-static _Atomic uintptr_t cuda_base; /* stored before cuda_bytes, whose release pairs with the acquire of readers */
+static _Atomic uintptr_t
+    cuda_base; /* stored before cuda_bytes, whose release pairs with the acquire of readers */
 static _Atomic uintptr_t cuda_bytes;
 static _Atomic(void *) cuda_handle;
 
@@ -65,9 +68,9 @@ static EARLY bool is_libc_name(const char *path)
     for (const char *p = path; *p != '\0'; p++) {
         name = *p == '/' ? p + 1 : name;
     }
-    return name[0] == 'l' && name[1] == 'i' && name[2] == 'b'
-           && ((name[3] == 'c' && (name[4] == '.' || name[4] == '-'))
-               || (name[3] == 'd' && name[4] == 'l' && (name[5] == '.' || name[5] == '-')));
+    return name[0] == 'l' && name[1] == 'i' && name[2] == 'b' &&
+           ((name[3] == 'c' && (name[4] == '.' || name[4] == '-')) ||
+            (name[3] == 'd' && name[4] == 'l' && (name[5] == '.' || name[5] == '-')));
 }
 
 /* dlvsym passes over a tool whose dlsym has no version; libc's dlsym does not. */
@@ -75,8 +78,8 @@ static EARLY dlsym_fn find_unversioned(dlsym_fn found)
 {
     Dl_info info;
 
-    if (dladdr((const void *)found, &info) == 0 || info.dli_fname == NULL
-        || !is_libc_name(info.dli_fname)) {
+    if (dladdr((const void *)found, &info) == 0 || info.dli_fname == NULL ||
+        !is_libc_name(info.dli_fname)) {
         return found;
     }
     void *volatile p = found(RTLD_NEXT, "dlsym"); /* not a jump: RTLD_NEXT must mean after us */
@@ -179,8 +182,8 @@ static void publish_extent(const void *p)
 {
     struct extent e = {.inside = (uintptr_t)p};
 
-    if (dl_iterate_phdr(find_extent, &e) == 1
-        && atomic_load_explicit(&cuda_bytes, memory_order_acquire) == 0) {
+    if (dl_iterate_phdr(find_extent, &e) == 1 &&
+        atomic_load_explicit(&cuda_bytes, memory_order_acquire) == 0) {
         /* Threads that race here store the same values: a process loads one libcuda. */
         atomic_store_explicit(&cuda_base, e.base, memory_order_relaxed);
         atomic_store_explicit(&cuda_bytes, e.end - e.base, memory_order_release);
@@ -239,14 +242,17 @@ static struct ps_dlsym_answer answer(void *value)
     return (struct ps_dlsym_answer){value, 1};
 }
 
-/* What RTLD_DEFAULT would find if we exported nothing: after us in the global scope, else in the caller's own scope. */
+/*
+ * What RTLD_DEFAULT would find if we exported nothing: after us in the global scope, else in the
+ * caller's own scope.
+ */
 static void *find_default(const char *name, const void *caller)
 {
     Dl_info info;
     void *p = ps_libc_dlsym(RTLD_NEXT, name);
 
-    if (p != NULL || ps_libcuda_handle() == NULL || dladdr(caller, &info) == 0
-        || info.dli_fname == NULL) {
+    if (p != NULL || ps_libcuda_handle() == NULL || dladdr(caller, &info) == 0 ||
+        info.dli_fname == NULL) {
         return p;
     }
     void *scope = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -265,7 +271,10 @@ static struct ps_dlsym_answer decide_default(const char *name, const void *calle
     if (p == NULL || ps_hook_find_symbol(name) == NULL) {
         return answer(p);
     }
-    /* Of another tool that stands before libcuda, or libcuda's. Without libcuda it is none of our business. */
+    /*
+     * Of another tool that stands before libcuda, or libcuda's. Without libcuda it is none of our
+     * business.
+     */
     if (!ps_libcuda_learn(p) && ps_libcuda_handle() == NULL) {
         return answer(p);
     }
@@ -318,8 +327,12 @@ EARLY struct ps_dlsym_answer ps_dlsym_decide(void *handle, const char *name, con
         return go_on;
     }
     if (is_cuda_name(name)) {
-        /* Our own exports must not make a probe for the driver succeed: also when we are switched off. */
-        return ps_in_libcuda(caller) || ps_in_us(caller) ? go_on : decide_cuda(handle, name, caller);
+        /*
+         * Our own exports must not make a probe for the driver succeed: also when we are switched
+         * off.
+         */
+        return ps_in_libcuda(caller) || ps_in_us(caller) ? go_on
+                                                         : decide_cuda(handle, name, caller);
     }
     if (is_nvtx_name(name) && !ps_in_us(caller)) {
         void *const init = ps_nvtx_answer(handle);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The real dlsym and where libcuda lies. dlsym itself is exported from dlsym.S. Any thread, before any constructor
- * has run; atomics only. The functions that run for every look-up of the process call nothing until the name is one
- * of ours.
+ * The real dlsym and where libcuda lies. dlsym itself is exported from dlsym.S. Any thread, before
+ * any constructor has run; atomics only. The functions that run for every look-up of the process
+ * call nothing until the name is one of ours.
  */
 #ifndef PS_SHIM_DLSYM_H
 #define PS_SHIM_DLSYM_H

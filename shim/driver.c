@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds libcuda once, when the first cu* look-up or call shows that the job uses it. Threads that come at the same time
- * each fill a table of their own; the first to finish publishes its own, the others wait for that copy only, so no
- * lock of ours is held over a dl* or driver call.
+ * Finds libcuda once, when the first cu* look-up or call shows that the job uses it. Threads that
+ * come at the same time each fill a table of their own; the first to finish publishes its own, the
+ * others wait for that copy only, so no lock of ours is held over a dl* or driver call.
  */
 #include "shim/cuda_api.h"
 
@@ -35,8 +35,8 @@ const char *ps_driver_error_name(const struct ps_driver *drv, CUresult result)
 {
     const char *name = NULL;
 
-    if (drv->cuGetErrorName == NULL || drv->cuGetErrorName(result, &name) != CUDA_SUCCESS
-        || name == NULL) {
+    if (drv->cuGetErrorName == NULL || drv->cuGetErrorName(result, &name) != CUDA_SUCCESS ||
+        name == NULL) {
         return "CUDA error";
     }
     return name;
@@ -115,8 +115,8 @@ static bool discover(struct ps_driver *drv, char *why, size_t size)
     }
     const char *missing = fill(drv, &get);
 
-    if (drv->cuDriverGetVersion != NULL && drv->cuDriverGetVersion(&version) == CUDA_SUCCESS
-        && version < OLDEST_DRIVER) {
+    if (drv->cuDriverGetVersion != NULL && drv->cuDriverGetVersion(&version) == CUDA_SUCCESS &&
+        version < OLDEST_DRIVER) {
         snprintf(why, size, "the driver's CUDA version is %d.%d, older than 12.4", version / 1000,
                  version % 1000 / 10);
         return false;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The object's constructor. It reads the options and sets three environment variables, and nothing else: every shell,
- * compiler and data loader that inherits LD_PRELOAD runs it. No thread, no output, no file, no CUDA.
+ * The object's constructor. It reads the options and sets three environment variables, and nothing
+ * else: every shell, compiler and data loader that inherits LD_PRELOAD runs it. No thread, no
+ * output, no file, no CUDA.
  *
- * A library's constructor may run before ours and look a driver function up: then the options are read at that moment.
+ * A library's constructor may run before ours and look a driver function up: then the options are
+ * read at that moment.
  */
 #include "shim/entry.h"
 
@@ -26,7 +28,7 @@
 #define VISIBLE __attribute__((visibility("default")))
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool active;                       /* set under `once` */
+static bool active;                        /* set under `once` */
 static char overridden[PS_ALLOC_CONF_MAX]; /* what the user's allocator setting said; likewise */
 
 VISIBLE const char *pagedstash_version(void)
@@ -34,7 +36,9 @@ VISIBLE const char *pagedstash_version(void)
     return PS_VERSION;
 }
 
-/* NVTX loads the object by its path in children that inherit the environment but not the preload. */
+/*
+ * NVTX loads the object by its path in children that inherit the environment but not the preload.
+ */
 static bool preloaded(void)
 {
     void *program = dlopen(NULL, RTLD_LAZY);
@@ -52,8 +56,8 @@ static void set_nvtx_path(void)
 {
     Dl_info self;
 
-    if (getenv("NVTX_INJECTION64_PATH") == NULL
-        && dladdr((const void *)pagedstash_version, &self) != 0 && self.dli_fname != NULL) {
+    if (getenv("NVTX_INJECTION64_PATH") == NULL &&
+        dladdr((const void *)pagedstash_version, &self) != 0 && self.dli_fname != NULL) {
         setenv("NVTX_INJECTION64_PATH", self.dli_fname, 1);
     }
 }

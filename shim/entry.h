@@ -5,7 +5,10 @@
 
 #include <stdbool.h>
 
-/* Options read, and we are preloaded and not disabled. Reads them now if no constructor has run yet. Any thread. */
+/*
+ * Options read, and we are preloaded and not disabled. Reads them now if no constructor has run
+ * yet. Any thread.
+ */
 bool ps_entry_active(void);
 /* Once, when the driver was found: what was kept to be said, and the rank. */
 void ps_entry_announce(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the wrappers of hooks_wrap.c are made of: entering and leaving, the statements that rows of hooks.def run
- * before the real call, and the bodies of rows that need one of their own. Any thread. No lock is held anywhere here.
+ * What the wrappers of hooks_wrap.c are made of: entering and leaving, the statements that rows of
+ * hooks.def run before the real call, and the bodies of rows that need one of their own. Any
+ * thread. No lock is held anywhere here.
  */
 #ifndef PS_SHIM_HOOKS_H
 #define PS_SHIM_HOOKS_H
@@ -14,20 +15,24 @@
 
 #define PS_ADDRESS(_pointer) ((CUdeviceptr)(uintptr_t)(_pointer))
 /* Host-to-device payloads up to this size are searched for addresses. */
-#define PS_PAYLOAD_MAX       ((size_t)64 << 10)
+#define PS_PAYLOAD_MAX ((size_t)64 << 10)
 
 /* How deep this thread is inside wrappers: what runs below one passes straight to libcuda. */
 extern __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
 
-/* Whether an address of ours can be named at all: the window exists, and not everything is resident for good. */
+/*
+ * Whether an address of ours can be named at all: the window exists, and not everything is resident
+ * for good.
+ */
 static inline bool ps_window_live(void)
 {
     return atomic_load_explicit(&ps_window_size, memory_order_relaxed) != 0 && ps_paging();
 }
 
 /*
- * Entering a wrapper. Returns the function to call, or NULL when there is no driver. *straight_p: return that call's
- * result and do nothing else (called by libcuda itself, or below another wrapper); else ps_hook_leave must follow.
+ * Entering a wrapper. Returns the function to call, or NULL when there is no driver. *straight_p:
+ * return that call's result and do nothing else (called by libcuda itself, or below another
+ * wrapper); else ps_hook_leave must follow.
  */
 void *ps_hook_enter(enum ps_hook_id id, const void *caller, bool *straight_p);
 static inline void ps_hook_leave(void)
@@ -37,7 +42,10 @@ static inline void ps_hook_leave(void)
 /* What a wrapper answers when there is nothing to call. */
 CUresult ps_hook_no_driver(void);
 
-/* Makes the tensors of both lists resident, in order before what `stream` does next; pins them while it is capturing. */
+/*
+ * Makes the tensors of both lists resident, in order before what `stream` does next; pins them
+ * while it is capturing.
+ */
 CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CUstream stream);
 static inline CUresult ps_hook_begin(struct ps_touches *touch, struct ps_touches *pin,
                                      CUstream stream)
@@ -50,7 +58,10 @@ static inline void ps_hook_end(struct ps_touches *touch, CUstream stream)
         ps_touch_leave(touch, stream);
     }
 }
-/* True when a call that gave `r` is worth making once more: it ran out of memory and we gave some back. */
+/*
+ * True when a call that gave `r` is worth making once more: it ran out of memory and we gave some
+ * back.
+ */
 static inline bool ps_hook_again(CUresult r)
 {
     return r == CUDA_ERROR_OUT_OF_MEMORY && ps_engine_give_back();
@@ -65,7 +76,10 @@ bool ps_hook_owned_any(const CUdeviceptr *ptrs, size_t count);
 void ps_scan_range(struct ps_touches *t, CUdeviceptr address, size_t bytes);
 void ps_scan_rect(struct ps_touches *t, CUdeviceptr address, size_t pitch, size_t width,
                   size_t height);
-/* Host memory about to be copied to the device: the addresses in it. Nothing when `source` is device memory. */
+/*
+ * Host memory about to be copied to the device: the addresses in it. Nothing when `source` is
+ * device memory.
+ */
 void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes);
 void ps_scan_copy2d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEMCPY2D_v2 *copy);
 void ps_scan_copy3d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEMCPY3D_v2 *copy);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocations and frees. Only stream-ordered allocations from a device's default pool are the engine's; what is
- * left alone is told to it, so that it counts. Any thread; the default pools are found once a device.
+ * Allocations and frees. Only stream-ordered allocations from a device's default pool are the
+ * engine's; what is left alone is told to it, so that it counts. Any thread; the default pools are
+ * found once a device.
  */
 #include "shim/hooks.h"
 
@@ -131,7 +132,10 @@ CUresult ps_hook_free_async(PFN_cuMemFreeAsync_v11020 real, bool ptds, CUdevicep
 {
     const CUstream resolved = ps_stream_resolve(stream, ptds);
 
-    /* Under capture the driver refuses memory that the graph did not allocate; so it shall refuse ours. */
+    /*
+     * Under capture the driver refuses memory that the graph did not allocate; so it shall refuse
+     * ours.
+     */
     if (ps_in_window(ptr) && !ps_hook_capturing(resolved) && ps_engine_free_async(ptr, resolved)) {
         return CUDA_SUCCESS;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The addresses that copies, fills and stream memory operations name. Any thread; no state but one pointer found once.
- * An address before or after a tensor is settled by the engine; here only the effective first and last byte are
- * worked out. Host pointers are looked at too: with unified addressing they may be device memory.
+ * The addresses that copies, fills and stream memory operations name. Any thread; no state but one
+ * pointer found once. An address before or after a tensor is settled by the engine; here only the
+ * effective first and last byte are worked out. Host pointers are looked at too: with unified
+ * addressing they may be device memory.
  */
 #include "shim/hooks.h"
 #include "shim/params.h"
@@ -42,16 +43,19 @@ static bool host_readable(CUdeviceptr address)
         }
         atomic_store_explicit(&pointer_attribute, p, memory_order_relaxed);
     }
-    /* Memory that the driver does not know is ordinary host memory; it then answers CUDA_ERROR_INVALID_VALUE. */
-    return ((PFN_cuPointerGetAttribute_v4000)p)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-               != CUDA_SUCCESS
-           || type == CU_MEMORYTYPE_HOST;
+    /*
+     * Memory that the driver does not know is ordinary host memory; it then answers
+     * CUDA_ERROR_INVALID_VALUE.
+     */
+    return ((PFN_cuPointerGetAttribute_v4000)p)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+               CUDA_SUCCESS ||
+           type == CU_MEMORYTYPE_HOST;
 }
 
 static bool payload_wanted(CUdeviceptr source, size_t bytes)
 {
-    return bytes >= sizeof(uint64_t) && bytes <= PS_PAYLOAD_MAX && source != 0 && ps_window_live()
-           && !ps_in_window(source) && host_readable(source);
+    return bytes >= sizeof(uint64_t) && bytes <= PS_PAYLOAD_MAX && source != 0 &&
+           ps_window_live() && !ps_in_window(source) && host_readable(source);
 }
 
 void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes)
@@ -64,8 +68,8 @@ void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes)
 static void scan_payload_box(struct ps_touches *pin, CUdeviceptr source, size_t pitch, size_t rows,
                              size_t width, size_t height, size_t depth)
 {
-    if (width > PS_PAYLOAD_MAX || height > PS_PAYLOAD_MAX || depth > PS_PAYLOAD_MAX
-        || !payload_wanted(source, width * height * depth)) {
+    if (width > PS_PAYLOAD_MAX || height > PS_PAYLOAD_MAX || depth > PS_PAYLOAD_MAX ||
+        !payload_wanted(source, width * height * depth)) {
         return;
     }
     for (size_t z = 0; z < depth; z++) {
@@ -132,10 +136,14 @@ void ps_scan_copy2d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEM
         return;
     }
     const struct box b = {copy->WidthInBytes, copy->Height, 1};
-    struct side dst = {copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                       copy->dstY,          0,             copy->dstPitch,  0};
-    struct side src = {copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                       copy->srcY,          0,             copy->srcPitch,  0};
+    struct side dst = {copy->dstMemoryType, copy->dstHost,
+                       copy->dstDevice,     copy->dstXInBytes,
+                       copy->dstY,          0,
+                       copy->dstPitch,      0};
+    struct side src = {copy->srcMemoryType, copy->srcHost,
+                       copy->srcDevice,     copy->srcXInBytes,
+                       copy->srcY,          0,
+                       copy->srcPitch,      0};
 
     scan_sides(t, pin, &dst, &src, &b);
 }
@@ -145,11 +153,11 @@ void ps_scan_copy2d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEM
     do {                                                                                           \
         if ((_copy) != NULL && ps_window_live()) {                                                 \
             const struct box b = {(_copy)->WidthInBytes, (_copy)->Height, (_copy)->Depth};         \
-            struct side dst = {(_copy)->dstMemoryType, (_copy)->dstHost, (_copy)->dstDevice,       \
-                               (_copy)->dstXInBytes,   (_copy)->dstY,    (_copy)->dstZ,            \
+            struct side dst = {(_copy)->dstMemoryType, (_copy)->dstHost,  (_copy)->dstDevice,      \
+                               (_copy)->dstXInBytes,   (_copy)->dstY,     (_copy)->dstZ,           \
                                (_copy)->dstPitch,      (_copy)->dstHeight};                        \
-            struct side src = {(_copy)->srcMemoryType, (_copy)->srcHost, (_copy)->srcDevice,       \
-                               (_copy)->srcXInBytes,   (_copy)->srcY,    (_copy)->srcZ,            \
+            struct side src = {(_copy)->srcMemoryType, (_copy)->srcHost,  (_copy)->srcDevice,      \
+                               (_copy)->srcXInBytes,   (_copy)->srcY,     (_copy)->srcZ,           \
                                (_copy)->srcPitch,      (_copy)->srcHeight};                        \
                                                                                                    \
             scan_sides(_t, _pin, &dst, &src, &b);                                                  \
@@ -193,9 +201,12 @@ static void scan_operand(struct ps_touches *t, const CUmemcpy3DOperand_v1 *opera
 
 static void scan_operand_payload(struct ps_touches *pin, const CUDA_MEMCPY3D_BATCH_OP_v1 *op)
 {
-    /* With two pointers an element is one byte; into an array it is larger, and no kernel reads addresses there. */
-    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER
-        && op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
+    /*
+     * With two pointers an element is one byte; into an array it is larger, and no kernel reads
+     * addresses there.
+     */
+    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER &&
+        op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
         const size_t pitch = op->src.op.ptr.rowLength;
         const size_t rows = op->src.op.ptr.layerHeight;
 

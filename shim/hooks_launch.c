@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The addresses in the parameters of launches and graph nodes, and what every wrapper does with the addresses found.
- * Any thread; no state but the fact that a capture was ever begun (hooks_life.c).
+ * The addresses in the parameters of launches and graph nodes, and what every wrapper does with the
+ * addresses found. Any thread; no state but the fact that a capture was ever begun (hooks_life.c).
  */
 #include "shim/hooks.h"
 #include "shim/hooks_life.h"
@@ -10,8 +10,9 @@
 /* ---- around the job's call ---- */
 
 /*
- * Asked of the stream itself: a capture spreads to other streams by events. On the legacy stream the driver answers with an
- * error while another stream is capturing; nothing may be put into it then.
+ * Asked of the stream itself: a capture spreads to other streams by events. On the legacy stream
+ * the driver answers with an error while another stream is capturing; nothing may be put into it
+ * then.
  */
 bool ps_hook_capturing(CUstream stream)
 {
@@ -22,8 +23,8 @@ bool ps_hook_capturing(CUstream stream)
     }
     const CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
 
-    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-           || (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CUstream stream)
@@ -32,7 +33,8 @@ CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CU
     bool entered = false;
 
     if (touch->n != 0 && ps_hook_capturing(stream)) {
-        r = ps_touch_pin(touch, stream); /* the node names the address for as long as the graph lives */
+        r = ps_touch_pin(touch,
+                         stream); /* the node names the address for as long as the graph lives */
         ps_touches_init(touch);
     } else if (touch->n != 0) {
         r = ps_touch_enter(touch, stream);
@@ -110,8 +112,8 @@ void ps_scan_graph_node(struct ps_touches *pin, const CUgraphNodeParams *node)
     }
     switch ((int)node->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
-        const CUfunction f = node->kernel.func != NULL ? node->kernel.func
-                                                       : (CUfunction)(void *)node->kernel.kern;
+        const CUfunction f =
+            node->kernel.func != NULL ? node->kernel.func : (CUfunction)(void *)node->kernel.kern;
 
         ps_scan_launch(pin, f, node->kernel.kernelParams, node->kernel.extra);
         break;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams, captures, contexts, peers: what begins and ends under the engine. Any thread. What ends is told before the real
- * call, what begins after it has succeeded.
+ * Streams, captures, contexts, peers: what begins and ends under the engine. Any thread. What ends
+ * is told before the real call, what begins after it has succeeded.
  */
-#include "shim/hooks.h"
 #include "shim/hooks_life.h"
+#include "shim/hooks.h"
 #include "shim/params.h"
 
 static _Atomic bool capture_begun; /* set for good, before the job's first capture begins */
@@ -130,8 +130,8 @@ void ps_hook_context_destroying(CUcontext ctx)
 #if CUDA_VERSION >= 12040
 void ps_hook_green_destroying(CUgreenCtx green)
 {
-    const PFN_cuCtxFromGreenCtx_v12040 from = (PFN_cuCtxFromGreenCtx_v12040)ps_driver_symbol(
-        "cuCtxFromGreenCtx");
+    const PFN_cuCtxFromGreenCtx_v12040 from =
+        (PFN_cuCtxFromGreenCtx_v12040)ps_driver_symbol("cuCtxFromGreenCtx");
     CUcontext ctx = NULL;
 
     if (from != NULL && green != NULL && from(&ctx, green) == CUDA_SUCCESS) {
@@ -148,7 +148,10 @@ void ps_hook_device_resetting(CUdevice device)
     }
 }
 
-/* How many retains are open only the driver knows, so whether this was the last one is seen afterwards. */
+/*
+ * How many retains are open only the driver knows, so whether this was the last one is seen
+ * afterwards.
+ */
 CUresult ps_hook_primary_release(PFN_cuDevicePrimaryCtxRelease_v11000 real, bool ptds,
                                  CUdevice device)
 {
@@ -159,8 +162,8 @@ CUresult ps_hook_primary_release(PFN_cuDevicePrimaryCtxRelease_v11000 real, bool
     int active = 1;
 
     (void)ptds;
-    if (r == CUDA_SUCCESS && get_state != NULL && get_state(device, &flags, &active) == CUDA_SUCCESS
-        && active == 0) {
+    if (r == CUDA_SUCCESS && get_state != NULL &&
+        get_state(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
         ps_hook_device_resetting(device);
     }
     return r;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries whose answers our addresses would change. A live tensor of ours answers as memory of the device's default pool
- * does, so that nobody takes it for memory that can be exported, registered or mapped. Any thread; no state.
+ * Queries whose answers our addresses would change. A live tensor of ours answers as memory of the
+ * device's default pool does, so that nobody takes it for memory that can be exported, registered
+ * or mapped. Any thread; no state.
  *
- * As pool memory: no context (CU_POINTER_ATTRIBUTE_CONTEXT is NULL), not capable of legacy IPC, no shareable handle, not
- * managed, the default pool as its pool, its own size as range and block. Memory advice, prefetch and discard are for
- * managed memory and answer CUDA_ERROR_INVALID_VALUE; so do export, retain and mapping calls. BUFFER_ID is unique for each
- * allocation even where an address is used again; who asks for it is about to register the memory, so it stays.
+ * As pool memory: no context (CU_POINTER_ATTRIBUTE_CONTEXT is NULL), not capable of legacy IPC, no
+ * shareable handle, not managed, the default pool as its pool, its own size as range and block.
+ * Memory advice, prefetch and discard are for managed memory and answer CUDA_ERROR_INVALID_VALUE;
+ * so do export, retain and mapping calls. BUFFER_ID is unique for each allocation even where an
+ * address is used again; who asks for it is about to register the memory, so it stays.
  */
 #include "shim/hooks.h"
 
@@ -123,8 +125,8 @@ static CUresult pin_if_exporting(CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     struct ps_touches pin;
 
-    if (attribute != CU_POINTER_ATTRIBUTE_BUFFER_ID
-        && attribute != CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) {
+    if (attribute != CU_POINTER_ATTRIBUTE_BUFFER_ID &&
+        attribute != CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) {
         return CUDA_SUCCESS;
     }
     ps_touches_init(&pin);
@@ -203,7 +205,9 @@ CUresult ps_hook_pool_trim(PFN_cuMemPoolTrimTo_v11020 real, bool ptds, CUmemoryP
     return r;
 }
 
-/* Our bytes are added to the pool's; to its high marks too, which may then be above the true ones. */
+/*
+ * Our bytes are added to the pool's; to its high marks too, which may then be above the true ones.
+ */
 CUresult ps_hook_pool_attribute(PFN_cuMemPoolGetAttribute_v11020 real, bool ptds, CUmemoryPool pool,
                                 CUmemPool_attribute attribute, void *value)
 {
@@ -212,13 +216,13 @@ CUresult ps_hook_pool_attribute(PFN_cuMemPoolGetAttribute_v11020 real, bool ptds
     cuuint64_t sum = 0;
 
     (void)ptds;
-    const bool is_used = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-                         || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-    const bool is_reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-                             || attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    const bool is_used =
+        attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    const bool is_reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+                             attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
 
-    if (r != CUDA_SUCCESS || !(is_used || is_reserved)
-        || atomic_load_explicit(&ps_window_size, memory_order_relaxed) == 0) {
+    if (r != CUDA_SUCCESS || !(is_used || is_reserved) ||
+        atomic_load_explicit(&ps_window_size, memory_order_relaxed) == 0) {
         return r;
     }
     ps_engine_pool_bytes(pool, &used, &reserved);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wrappers and exports, one of each a row of hooks.def. Any thread of the job; no state but the nesting depth.
- * Each is exported by an alias, so that the look-up table holds our own function even where another tool preloaded
- * before us defines the same symbol. The compiler checks every row twice: against cuda.h and against cudaTypedefs.h.
+ * The wrappers and exports, one of each a row of hooks.def. Any thread of the job; no state but the
+ * nesting depth. Each is exported by an alias, so that the look-up table holds our own function
+ * even where another tool preloaded before us defines the same symbol. The compiler checks every
+ * row twice: against cuda.h and against cudaTypedefs.h.
  */
 #include "shim/hooks.h"
 #include "shim/params.h"
@@ -20,7 +21,10 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
 #define PS_PFN_ptsz(_name, _version)      PFN_##_name##_v##_version##_ptsz
 #define PS_PFN(_name, _version, _variant) PS_PFN_##_variant(_name, _version)
 
-/* The column `stream`. Peer copies are serialised with the current context too, so its default stream will do. */
+/*
+ * The column `stream`. Peer copies are serialised with the current context too, so its default
+ * stream will do.
+ */
 #define ON(_stream)   ps_stream_resolve(_stream, ptds)
 #define DEFAULT       ps_stream_resolve(NULL, ptds)
 #define BOTH_CONTEXTS ps_stream_resolve(NULL, ptds)
@@ -44,8 +48,9 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
 
 #define PS_ENTER(_symbol, _name, _version, _variant, _args)                                        \
     bool straight;                                                                                 \
-    const PS_PFN(_name, _version, _variant) real = (PS_PFN(_name, _version, _variant))             \
-        ps_hook_enter(PS_HOOK_##_symbol, __builtin_return_address(0), &straight);                  \
+    const PS_PFN(_name, _version, _variant) real =                                                 \
+        (PS_PFN(_name, _version, _variant))ps_hook_enter(PS_HOOK_##_symbol,                        \
+                                                         __builtin_return_address(0), &straight);  \
     if (real == NULL) {                                                                            \
         return ps_hook_no_driver();                                                                \
     }                                                                                              \

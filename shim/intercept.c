@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See intercept.h. The table is searched by halves; versions of one name follow one another, oldest first. */
+/*
+ * See intercept.h. The table is searched by halves; versions of one name follow one another, oldest
+ * first.
+ */
 #include "shim/hooks.h"
 
 #include "shim/intercept.h"
@@ -38,7 +41,7 @@ const struct ps_hook_row ps_hook_table[PS_N_HOOKS] = {
 #undef HOOK
 #undef HOOK_BODY
 
-_Atomic(void *) ps_hook_next[PS_N_HOOKS];        /* any value but NULL is right for good */
+_Atomic(void *) ps_hook_next[PS_N_HOOKS];           /* any value but NULL is right for good */
 static _Atomic(void *) driver_function[PS_N_HOOKS]; /* likewise */
 
 /* ---- the table ---- */
@@ -89,12 +92,12 @@ static size_t split_symbol(const char *symbol, int *form_p)
     }
     size_t digits = 0;
 
-    while (digits < 2 && digits < n && symbol[n - 1 - digits] >= '0'
-           && symbol[n - 1 - digits] <= '9') {
+    while (digits < 2 && digits < n && symbol[n - 1 - digits] >= '0' &&
+           symbol[n - 1 - digits] <= '9') {
         digits++;
     }
-    if (digits == 0 || n < digits + 2 || symbol[n - digits - 1] != 'v'
-        || symbol[n - digits - 2] != '_') {
+    if (digits == 0 || n < digits + 2 || symbol[n - digits - 1] != 'v' ||
+        symbol[n - digits - 2] != '_') {
         return n;
     }
     *form_p = 0;
@@ -135,7 +138,8 @@ static void *give(const struct ps_hook_row *row, void *real)
 {
     void *expected = NULL;
 
-    if (ps_in_us(real)) { /* a libcuda whose own references are bound to the program's first definition */
+    if (ps_in_us(
+            real)) { /* a libcuda whose own references are bound to the program's first definition */
         real = ps_hook_driver_function((enum ps_hook_id)(row - ps_hook_table));
     }
     atomic_compare_exchange_strong(&ps_hook_next[row - ps_hook_table], &expected, real);
@@ -213,8 +217,9 @@ struct request {
 };
 
 /*
- * The row whose signature `real` has. The newest one not newer than asked for, as the driver itself chooses; where there
- * is more than one to choose from, or the version is beyond the toolkit that we know, the pointers must agree.
+ * The row whose signature `real` has. The newest one not newer than asked for, as the driver itself
+ * chooses; where there is more than one to choose from, or the version is beyond the toolkit that
+ * we know, the pointers must agree.
  */
 static const struct ps_hook_row *match_variant(const struct ps_proc_source *src,
                                                const struct ps_hook_row *row, unsigned n, bool ptds,
@@ -295,7 +300,8 @@ void *ps_answer_symbol(const char *symbol, void *real)
         split_symbol(rows[i].symbol, &f);
         newest = f > newest ? f : newest;
     }
-    return rows != NULL && rows[n - 1].touches && form > newest ? ps_stub_for(real, symbol, 0) : real;
+    return rows != NULL && rows[n - 1].touches && form > newest ? ps_stub_for(real, symbol, 0)
+                                                                : real;
 }
 
 /* ---- cuGetProcAddress ---- */

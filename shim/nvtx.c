@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each instance of NVTX (one a shared object) brings its own table of callback slots; all get the same callbacks of ours.
- * The tool's callbacks are the same for all its instances, in every tool known; an instance where they differ is left to
- * the tool alone, with a line.
+ * Each instance of NVTX (one a shared object) brings its own table of callback slots; all get the
+ * same callbacks of ours. The tool's callbacks are the same for all its instances, in every tool
+ * known; an instance where they differ is left to the tool alone, with a line.
  *
- * Pushes and pops are handed on in order for each thread, whatever their domain: domains that overlap without nesting are
- * not told apart. Registered strings are kept for good, in chains that only grow at the head: no lock for readers, one
- * compare-and-swap for writers.
+ * Pushes and pops are handed on in order for each thread, whatever their domain: domains that
+ * overlap without nesting are not told apart. Registered strings are kept for good, in chains that
+ * only grow at the head: no lock for readers, one compare-and-swap for writers.
  */
 #include "shim/cuda_api.h"
 
@@ -49,10 +49,12 @@ enum callback {
         N_CALLBACKS
 };
 
-static _Atomic(void *) tool_init;              /* the tool's InitializeInjectionNvtx2; set from NULL */
-static _Atomic(void *) tool_call[N_CALLBACKS]; /* its callbacks; set from NULL, before ours are installed */
+static _Atomic(void *) tool_init; /* the tool's InitializeInjectionNvtx2; set from NULL */
+static _Atomic(void *)
+    tool_call[N_CALLBACKS]; /* its callbacks; set from NULL, before ours are installed */
 
-#define TOOL(_name, _type) ((_type)atomic_load_explicit(&tool_call[CB_##_name], memory_order_acquire))
+#define TOOL(_name, _type)                                                                         \
+    ((_type)atomic_load_explicit(&tool_call[CB_##_name], memory_order_acquire))
 
 /* ---- registered strings ---- */
 
@@ -72,7 +74,8 @@ static unsigned bucket_of(nvtxStringHandle_t handle)
 
 static const char *find_string(nvtxStringHandle_t handle)
 {
-    const struct string *s = atomic_load_explicit(&strings[bucket_of(handle)], memory_order_acquire);
+    const struct string *s =
+        atomic_load_explicit(&strings[bucket_of(handle)], memory_order_acquire);
 
     while (s != NULL && s->handle != handle) {
         s = s->next;
@@ -80,7 +83,9 @@ static const char *find_string(nvtxStringHandle_t handle)
     return s == NULL ? NULL : s->text;
 }
 
-/* handle NULL: no tool gave one, so the string's own address is it. NULL when there is no memory. */
+/*
+ * handle NULL: no tool gave one, so the string's own address is it. NULL when there is no memory.
+ */
 static nvtxStringHandle_t keep_string(nvtxDomainHandle_t domain, const char *text,
                                       nvtxStringHandle_t handle)
 {
@@ -148,8 +153,8 @@ static const char *name_of(const nvtxEventAttributes_t *event, char buf[NAME_MAX
 {
     const char *name = NULL;
 
-    if (event == NULL
-        || event->size < offsetof(nvtxEventAttributes_t, message) + sizeof(event->message)) {
+    if (event == NULL ||
+        event->size < offsetof(nvtxEventAttributes_t, message) + sizeof(event->message)) {
         return "";
     }
     switch (event->messageType) {
@@ -268,9 +273,9 @@ static bool find_slots(NvtxGetExportTableFunc_t get, struct slot slots[N_CALLBAC
 {
     const NvtxExportTableCallbacks *table = get(NVTX_ETID_CALLBACKS);
 
-    if (table == NULL
-        || table->struct_size < offsetof(NvtxExportTableCallbacks, GetModuleFunctionTable)
-                                    + sizeof(table->GetModuleFunctionTable)) {
+    if (table == NULL ||
+        table->struct_size < offsetof(NvtxExportTableCallbacks, GetModuleFunctionTable) +
+                                 sizeof(table->GetModuleFunctionTable)) {
         return false;
     }
     for (unsigned i = 0; i < N_CALLBACKS; i++) {
@@ -279,8 +284,8 @@ static bool find_slots(NvtxGetExportTableFunc_t get, struct slot slots[N_CALLBAC
 
         slots[i].address = NULL;
         /* Older instances have shorter tables; an id beyond the end is one they do not know. */
-        if (table->GetModuleFunctionTable(callbacks[i].module, &functions, &size) != 0
-            && functions != NULL && callbacks[i].id < size && functions[callbacks[i].id] != NULL) {
+        if (table->GetModuleFunctionTable(callbacks[i].module, &functions, &size) != 0 &&
+            functions != NULL && callbacks[i].id < size && functions[callbacks[i].id] != NULL) {
             slots[i].address = functions[callbacks[i].id];
             slots[i].before = *slots[i].address;
         }
@@ -315,7 +320,9 @@ static void attach(struct slot slots[N_CALLBACKS])
     }
 }
 
-/* Called by NVTX. 0: not for us, go on without (also where we were loaded without being preloaded). */
+/*
+ * Called by NVTX. 0: not for us, go on without (also where we were loaded without being preloaded).
+ */
 int NVTX_API InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get)
     __attribute__((visibility("default")));
 static int initialize(NvtxGetExportTableFunc_t get);
@@ -327,8 +334,8 @@ int NVTX_API InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get)
 
 static int initialize(NvtxGetExportTableFunc_t get)
 {
-    const NvtxInitializeInjectionNvtxFunc_t tool = (NvtxInitializeInjectionNvtxFunc_t)
-        atomic_load_explicit(&tool_init, memory_order_acquire);
+    const NvtxInitializeInjectionNvtxFunc_t tool =
+        (NvtxInitializeInjectionNvtxFunc_t)atomic_load_explicit(&tool_init, memory_order_acquire);
     struct slot slots[N_CALLBACKS];
 
     if (get == NULL) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layouts by function handle, in a table of buckets whose chains only grow at the head: a reader follows pointers that
- * were published with release and never freed. A node whose generation is not the current one is asked for again; if
- * the answer is the same (nearly always: another module was unloaded) the node is revived, else a new one goes in
- * front of it. So memory grows only with handles that really changed hands.
+ * Layouts by function handle, in a table of buckets whose chains only grow at the head: a reader
+ * follows pointers that were published with release and never freed. A node whose generation is not
+ * the current one is asked for again; if the answer is the same (nearly always: another module was
+ * unloaded) the node is revived, else a new one goes in front of it. So memory grows only with
+ * handles that really changed hands.
  *
- * Threads: any, without a lock. Two threads may query one function at once; both nodes say the same.
+ * Threads: any, without a lock. Two threads may query one function at once; both nodes say the
+ * same.
  */
 #include "shim/params.h"
 
@@ -26,9 +28,9 @@ struct param {
 
 struct layout {
     CUfunction function;
-    struct layout *next;          /* older nodes; constant once published */
-    _Atomic unsigned generation;  /* of the query; pairs with `generation` below */
-    unsigned n;                   /* parameters that can hold an address */
+    struct layout *next;         /* older nodes; constant once published */
+    _Atomic unsigned generation; /* of the query; pairs with `generation` below */
+    unsigned n;                  /* parameters that can hold an address */
     struct param params[];
 };
 
@@ -48,8 +50,8 @@ static inline bool block_hits(const unsigned char *p, uint32_t first, uint32_t s
     vec w[4];
 
     memcpy(w, p, sizeof(w));
-    const mask m = (mask)(w[0] - lo <= width) | (mask)(w[1] - lo <= width)
-                   | (mask)(w[2] - lo <= width) | (mask)(w[3] - lo <= width);
+    const mask m = (mask)(w[0] - lo <= width) | (mask)(w[1] - lo <= width) |
+                   (mask)(w[2] - lo <= width) | (mask)(w[3] - lo <= width);
     uint64_t halves[2];
 
     memcpy(halves, &m, sizeof(halves));
@@ -127,14 +129,14 @@ static CUresult param_info(CUfunction f, bool is_kernel, size_t index, size_t *s
 /* The launch will be refused for the same reason, or the function has no parameters. */
 static bool harmless(CUresult r)
 {
-    return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_INVALID_HANDLE
-           || r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED
-           || r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED;
+    return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_INVALID_HANDLE ||
+           r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_DEINITIALIZED;
 }
 
 /*
- * Fills `params` (MAX_PARAMS long). *lasting_p: the answer may be kept. A handle says not whether it is a function or a
- * kernel of a library, so both are asked.
+ * Fills `params` (MAX_PARAMS long). *lasting_p: the answer may be kept. A handle says not whether
+ * it is a function or a kernel of a library, so both are asked.
  */
 static bool query_params(CUfunction f, struct param *params, unsigned *n_p, bool *lasting_p)
 {
@@ -228,8 +230,7 @@ static void scan_params(struct ps_touches *t, const struct param *params, unsign
 }
 
 static __attribute__((noinline)) bool scan_unknown(struct ps_touches *t, CUfunction f,
-                                                   void *const *kernel_params,
-                                                   struct layout *stale)
+                                                   void *const *kernel_params, struct layout *stale)
 {
     const unsigned seen = atomic_load_explicit(&generation, memory_order_acquire);
     struct param *params = calloc(MAX_PARAMS, sizeof(*params));

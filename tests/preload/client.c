@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that a preloaded object must not disturb: `client SCENARIO [argument]`. Exit status 0: as it should be.
- * Linked with libcuda, so that its own calls take the route of direct linking.
+ * Programs that a preloaded object must not disturb: `client SCENARIO [argument]`. Exit status 0:
+ * as it should be. Linked with libcuda, so that its own calls take the route of direct linking.
  */
 #include "shim/cuda_api.h"
 
@@ -154,8 +154,8 @@ static void threads(void)
 
 /* ---- another preloaded tool, before or after ---- */
 
-static void check_route(struct engine_double *d, struct fake_control *fake, PFN_cuMemsetD8Async_v3020 f,
-                        bool tool_sees_it)
+static void check_route(struct engine_double *d, struct fake_control *fake,
+                        PFN_cuMemsetD8Async_v3020 f, bool tool_sees_it)
 {
     int (*calls)(void) = need(dlsym(RTLD_DEFAULT, "tool_calls"), "tool_calls");
     const int before = calls();
@@ -224,8 +224,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } scenarios[] = {
-        {"direct", direct},     {"fork", forked},         {"exec", executed},
-        {"plugin", plugin},     {"threads", threads},     {"tool", second_tool},
+        {"direct", direct},     {"fork", forked},           {"exec", executed},
+        {"plugin", plugin},     {"threads", threads},       {"tool", second_tool},
         {"disabled", disabled}, {"old-driver", old_driver},
     };
 

@@ -51,7 +51,7 @@ def hooks(path):
     """Rows of hooks.def as dictionaries."""
     text = strip_comments(Path(path).read_text())
     rows = []
-    for m in re.finditer(r"^HOOK(_BODY)?\((\w+), (\w+), (\d+), (\w+), (\w+),", text, re.M):
+    for m in re.finditer(r"^HOOK(_BODY)?\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),\s+(\w+),", text, re.M):
         rows.append({"symbol": m[2], "name": m[3], "version": int(m[4]), "variant": m[5], "danger": m[6]})
     return rows
 

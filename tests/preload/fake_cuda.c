@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the fake driver that answers: look-ups, and the few queries whose answers the shim acts on. */
+/*
+ * The part of the fake driver that answers: look-ups, and the few queries whose answers the shim
+ * acts on.
+ */
 #include "fake_cuda.h"
 
 #include <stdlib.h>
@@ -55,8 +58,8 @@ static const struct fake_function *choose(const char *name, int version, int ptd
     for (unsigned i = 0; i < fake_n_functions; i++) {
         const struct fake_function *f = &fake_functions[i];
 
-        if (strcmp(f->name, name) == 0 && f->ptds == ptds && f->version <= version
-            && (best == NULL || f->version > best->version)) {
+        if (strcmp(f->name, name) == 0 && f->ptds == ptds && f->version <= version &&
+            (best == NULL || f->version > best->version)) {
             best = f;
         }
     }

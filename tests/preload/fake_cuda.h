@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcuda.so.1 that does nothing but count: one function a symbol of the driver, so that it shows which of them a call
- * ends in. Tests drive it through fake_control(), found by dlsym. Not for more than one thread at a time, look-ups
- * excepted.
+ * A libcuda.so.1 that does nothing but count: one function a symbol of the driver, so that it shows
+ * which of them a call ends in. Tests drive it through fake_control(), found by dlsym. Not for more
+ * than one thread at a time, look-ups excepted.
  */
 #ifndef PS_TESTS_FAKE_CUDA_H
 #define PS_TESTS_FAKE_CUDA_H
@@ -29,14 +29,19 @@ struct fake_control {
     /* Arguments of the last call of any symbol that has not been answered by hand. */
     uintptr_t args[6];
     int driver_version;
-    /* Kernels: cuFuncGetParamInfo and cuKernelGetParamInfo answer these sizes, up to the first 0. */
+    /*
+     * Kernels: cuFuncGetParamInfo and cuKernelGetParamInfo answer these sizes, up to the first 0.
+     */
     const uint64_t *param_sizes;
-    int is_kernel;        /* only cuKernelGetParamInfo knows the handle */
-    int capture_status;   /* of every stream */
-    int memory_type;      /* cuPointerGetAttribute; 0: not known to the driver */
-    uintptr_t pools[2];   /* default and current */
+    int is_kernel;      /* only cuKernelGetParamInfo knows the handle */
+    int capture_status; /* of every stream */
+    int memory_type;    /* cuPointerGetAttribute; 0: not known to the driver */
+    uintptr_t pools[2]; /* default and current */
     int primary_active;
-    /* Names beyond the headers answer to cuGetProcAddress too: at version 13010 these names give these symbols. */
+    /*
+     * Names beyond the headers answer to cuGetProcAddress too: at version 13010 these names give
+     * these symbols.
+     */
     const char *future_name, *future_symbol;
 };
 
@@ -54,12 +59,12 @@ extern void *const fake_pointers[];
 int fake_called(unsigned symbol, const uintptr_t args[6]);
 
 /* Whatever it is called with: six registers are looked at. */
-#define FAKE(_index, _symbol)                                                                      \
-    int _symbol(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f);     \
-    int _symbol(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f)      \
-    {                                                                                              \
-        return fake_called(_index, (const uintptr_t[6]){a, b, c, d, e, f});                        \
-    }
+#    define FAKE(_index, _symbol)                                                                  \
+        int _symbol(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f); \
+        int _symbol(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f)  \
+        {                                                                                          \
+            return fake_called(_index, (const uintptr_t[6]){a, b, c, d, e, f});                    \
+        }
 
 int cuGetProcAddress(const char *name, void **pfn, int version, uint64_t flags);
 int cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flags, int *status);

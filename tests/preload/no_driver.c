@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program on a machine without the driver: probes find nothing, and our exports, called all the same, say so. */
+/*
+ * A program on a machine without the driver: probes find nothing, and our exports, called all the
+ * same, say so.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -17,8 +20,8 @@ int main(void)
         return 77;
     }
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (dlsym(RTLD_DEFAULT, names[i]) != NULL || dlerror() == NULL
-            || dlsym(program, names[i]) != NULL || dlerror() == NULL) {
+        if (dlsym(RTLD_DEFAULT, names[i]) != NULL || dlerror() == NULL ||
+            dlsym(program, names[i]) != NULL || dlerror() == NULL) {
             printf("%s is found\n", names[i]);
             return 1;
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two instances of NVTX, this program's and a library's: `nvtx_main alone`, `nvtx_main chained` under a tool too, or
- * `nvtx_main injected`, where the object is not preloaded and so must stay out of the way.
+ * Two instances of NVTX, this program's and a library's: `nvtx_main alone`, `nvtx_main chained`
+ * under a tool too, or `nvtx_main injected`, where the object is not preloaded and so must stay out
+ * of the way.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static void ranges(int chained)
     nvtxDomainRangePushEx(domain, &event);
     nvtxDomainRangePop(domain);
     nvtxDomainRangePop(domain);
-    EXPECT(strcmp(d->log, "push layer.experts;push m\xc3\xb6" "e;pop;pop;") == 0);
+    EXPECT(strcmp(d->log, "push layer.experts;push m\xc3\xb6"
+                          "e;pop;pop;") == 0);
     d->log[0] = '\0';
 
     event.messageType = NVTX_MESSAGE_TYPE_UNICODE;

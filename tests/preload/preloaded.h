@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every program that runs under the preloaded test object needs. Include before any CUDA header. */
+/*
+ * What every program that runs under the preloaded test object needs. Include before any CUDA
+ * header.
+ */
 #ifndef PS_TESTS_PRELOADED_H
 #define PS_TESTS_PRELOADED_H
 
@@ -34,7 +37,8 @@ static inline struct fake_control *load_fake(void *cuda)
 
 static inline struct engine_double *load_double(void)
 {
-    struct engine_double *(*get)(void) = need(dlsym(RTLD_DEFAULT, "engine_double"), "engine_double");
+    struct engine_double *(*get)(void) =
+        need(dlsym(RTLD_DEFAULT, "engine_double"), "engine_double");
 
     return get();
 }

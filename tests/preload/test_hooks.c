@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each kind of wrapper asks of the engine, and in which order around the driver's call. The window is
- * [WINDOW, WINDOW + SIZE); a stream argument is printed as sN, with 1 and 2 for the legacy and per-thread default streams.
+ * What each kind of wrapper asks of the engine, and in which order around the driver's call. The
+ * window is [WINDOW, WINDOW + SIZE); a stream argument is printed as sN, with 1 and 2 for the
+ * legacy and per-thread default streams.
  */
 #include "shim/cuda_api.h"
 
@@ -248,22 +249,38 @@ END_TEST
 
 START_TEST(copies_of_boxes_touch_their_effective_addresses)
 {
-    CUDA_MEMCPY2D_v2 two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = A, .srcPitch = 100,
-                            .srcY = 2, .srcXInBytes = 3, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                            .dstDevice = B, .WidthInBytes = 10, .Height = 4};
+    CUDA_MEMCPY2D_v2 two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = A,
+                            .srcPitch = 100,
+                            .srcY = 2,
+                            .srcXInBytes = 3,
+                            .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                            .dstDevice = B,
+                            .WidthInBytes = 10,
+                            .Height = 4};
 
     GET(cuMemcpy2DAsync_v2, PFN_cuMemcpy2DAsync_v3020)(&two, S9);
     LOG("enter 7f30000010cb 7f3000001200 s9;leave s9;"); /* +203 and +203+309 */
-    CUDA_MEMCPY3D_v2 three = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = NULL,
-                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = B, .dstZ = 1,
-                              .dstPitch = 16, .dstHeight = 4, .WidthInBytes = 8, .Height = 2,
+    CUDA_MEMCPY3D_v2 three = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                              .srcHost = NULL,
+                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .dstDevice = B,
+                              .dstZ = 1,
+                              .dstPitch = 16,
+                              .dstHeight = 4,
+                              .WidthInBytes = 8,
+                              .Height = 2,
                               .Depth = 2};
 
     GET(cuMemcpy3D_v2_ptds, PFN_cuMemcpy3D_v7000_ptds)(&three);
     LOG("enter 7f3140000040 7f3140000097 s2;leave s2;"); /* +64 and +64+87 */
-    CUDA_MEMCPY3D_PEER_v1 peer = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = A,
-                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = 0x1000,
-                                  .WidthInBytes = 8, .Height = 1, .Depth = 1};
+    CUDA_MEMCPY3D_PEER_v1 peer = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .srcDevice = A,
+                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .dstDevice = 0x1000,
+                                  .WidthInBytes = 8,
+                                  .Height = 1,
+                                  .Depth = 1};
 
     GET(cuMemcpy3DPeerAsync, PFN_cuMemcpy3DPeerAsync_v4000)(&peer, S9);
     LOG("enter 7f3000001000 7f3000001007 s9;leave s9;");
@@ -323,9 +340,13 @@ START_TEST(an_uploaded_address_pins_its_tensor)
     fake->memory_type = 0;
     GET(cuMemcpyAsync, PFN_cuMemcpyAsync_v4000)(0x1000, (CUdeviceptr)(uintptr_t)table, 16, S9);
     LOG("pin 7f3000001000 s9;");
-    CUDA_MEMCPY2D_v2 two = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = table, .srcPitch = 16,
-                            .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = 0x1000,
-                            .WidthInBytes = 8, .Height = 2};
+    CUDA_MEMCPY2D_v2 two = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                            .srcHost = table,
+                            .srcPitch = 16,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = 0x1000,
+                            .WidthInBytes = 8,
+                            .Height = 2};
 
     GET(cuMemcpy2D_v2, PFN_cuMemcpy2D_v3020)(&two); /* words 0 and 2 */
     LOG("");
@@ -380,8 +401,8 @@ END_TEST
 START_TEST(only_the_default_pool_is_taken_over)
 {
     CUdeviceptr p = 0;
-    const PFN_cuMemAllocFromPoolAsync_v11020 from = GET(cuMemAllocFromPoolAsync,
-                                                        PFN_cuMemAllocFromPoolAsync_v11020);
+    const PFN_cuMemAllocFromPoolAsync_v11020 from =
+        GET(cuMemAllocFromPoolAsync, PFN_cuMemAllocFromPoolAsync_v11020);
 
     d->alloc = A;
     from(&p, 100, (CUmemoryPool)0x1000, S9);
@@ -498,7 +519,9 @@ START_TEST(graph_nodes_pin)
                                                 .srcDevice = A,
                                                 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
                                                 .dstDevice = B,
-                                                .WidthInBytes = 1, .Height = 1, .Depth = 1};
+                                                .WidthInBytes = 1,
+                                                .Height = 1,
+                                                .Depth = 1};
     GET(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)(NULL, NULL, NULL, NULL, 0, &node);
     LOG("pin 7f3140000000 7f3000001000 s1;");
 }
@@ -544,8 +567,8 @@ START_TEST(ours_answer_as_pool_memory)
     GET(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)(&base, &size, A);
     ck_assert_uint_eq(base, WINDOW);
     ck_assert_uint_eq(size, 1 << 20);
-    const PFN_cuPointerGetAttribute_v4000 get = GET(cuPointerGetAttribute,
-                                                    PFN_cuPointerGetAttribute_v4000);
+    const PFN_cuPointerGetAttribute_v4000 get =
+        GET(cuPointerGetAttribute, PFN_cuPointerGetAttribute_v4000);
 
     ck_assert_int_eq(get(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, A), CUDA_SUCCESS);
     ck_assert_ptr_eq(pool, (void *)0x1000);
@@ -562,7 +585,8 @@ START_TEST(ours_answer_as_pool_memory)
     GET(cuPointerGetAttributes, PFN_cuPointerGetAttributes_v7000)(2, which, data, A);
     ck_assert_uint_eq(size, 1 << 20);
     ck_assert_ptr_null(host);
-    ck_assert_int_eq(fake->calls("cuPointerGetAttribute") + fake->calls("cuPointerGetAttributes"), 0);
+    ck_assert_int_eq(fake->calls("cuPointerGetAttribute") + fake->calls("cuPointerGetAttributes"),
+                     0);
     get(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, 0x1000);
     ck_assert_int_eq(fake->calls("cuPointerGetAttribute"), 1);
 }
@@ -576,22 +600,23 @@ START_TEST(ours_cannot_be_exported_or_mapped)
     d->owned = 1;
     ck_assert_int_eq(GET(cuIpcGetMemHandle, PFN_cuIpcGetMemHandle_v4010)(&ipc, A),
                      CUDA_ERROR_INVALID_VALUE);
-    ck_assert_int_eq(GET(cuMemRetainAllocationHandle, PFN_cuMemRetainAllocationHandle_v11000)(
-                         &handle, (void *)(uintptr_t)A),
+    ck_assert_int_eq(GET(cuMemRetainAllocationHandle,
+                         PFN_cuMemRetainAllocationHandle_v11000)(&handle, (void *)(uintptr_t)A),
                      CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(GET(cuMemUnmap, PFN_cuMemUnmap_v10020)(A, 1), CUDA_ERROR_INVALID_VALUE);
     CUdeviceptr both[2] = {0x1000, A};
 
-    ck_assert_int_eq(GET(cuMemDiscardBatchAsync, PFN_cuMemDiscardBatchAsync_v13000)(both, NULL, 2, 0,
-                                                                                    S9),
-                     CUDA_ERROR_INVALID_VALUE);
-    ck_assert_int_eq(fake->calls("cuIpcGetMemHandle") + fake->calls("cuMemUnmap")
-                         + fake->calls("cuMemDiscardBatchAsync"),
+    ck_assert_int_eq(
+        GET(cuMemDiscardBatchAsync, PFN_cuMemDiscardBatchAsync_v13000)(both, NULL, 2, 0, S9),
+        CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(fake->calls("cuIpcGetMemHandle") + fake->calls("cuMemUnmap") +
+                         fake->calls("cuMemDiscardBatchAsync"),
                      0);
     GET(cuMemUnmap, PFN_cuMemUnmap_v10020)(0x1000, 1);
     ck_assert_int_eq(fake->calls("cuMemUnmap"), 1);
     LOG("");
-    GET(cuMemGetHandleForAddressRange, PFN_cuMemGetHandleForAddressRange_v11070)(&handle, A, 1, 1, 0);
+    GET(cuMemGetHandleForAddressRange, PFN_cuMemGetHandleForAddressRange_v11070)
+    (&handle, A, 1, 1, 0);
     LOG("pin 7f3000001000 s1;");
     ck_assert_int_eq(fake->calls("cuMemGetHandleForAddressRange"), 1);
 }
@@ -600,8 +625,8 @@ END_TEST
 START_TEST(pool_figures_hold_our_bytes)
 {
     uint64_t value = 5;
-    const PFN_cuMemPoolGetAttribute_v11020 get = GET(cuMemPoolGetAttribute,
-                                                     PFN_cuMemPoolGetAttribute_v11020);
+    const PFN_cuMemPoolGetAttribute_v11020 get =
+        GET(cuMemPoolGetAttribute, PFN_cuMemPoolGetAttribute_v11020);
 
     d->used = 100;
     d->reserved = 1000;
@@ -626,7 +651,8 @@ START_TEST(what_keeps_an_address_pins)
     linear.res.linear.sizeInBytes = 1;
     GET(cuTexObjectCreate, PFN_cuTexObjectCreate_v5000)(NULL, &linear, NULL, NULL);
     LOG("pin 7f3000001000 s1;");
-    GET(cuTensorMapReplaceAddress, PFN_cuTensorMapReplaceAddress_v12000)(&map, (void *)(uintptr_t)A);
+    GET(cuTensorMapReplaceAddress, PFN_cuTensorMapReplaceAddress_v12000)
+    (&map, (void *)(uintptr_t)A);
     LOG("pin 7f3000001000 s1;");
     GET(cuPointerSetAttribute, PFN_cuPointerSetAttribute_v6000)
     (&flag, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, A);

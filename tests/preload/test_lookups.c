@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every look-up that PyTorch and libcudart were seen to make, by every route, under the preloaded object: each answer
- * must be our function of exactly the symbol that a real driver would have given, or that driver's function itself. Which
- * symbol is right comes from cudaTypedefs.h by way of the fake driver, not from hooks.def.
+ * Every look-up that PyTorch and libcudart were seen to make, by every route, under the preloaded
+ * object: each answer must be our function of exactly the symbol that a real driver would have
+ * given, or that driver's function itself. Which symbol is right comes from cudaTypedefs.h by way
+ * of the fake driver, not from hooks.def.
  */
 #include "tests/support/check_main.h"
 
@@ -44,8 +45,8 @@ static bool is_ours(const void *p, const char *symbol)
 {
     Dl_info info;
 
-    return dladdr(p, &info) != 0 && strstr(info.dli_fname, "pagedstash") != NULL
-           && info.dli_saddr == p && info.dli_sname != NULL && strcmp(info.dli_sname, symbol) == 0;
+    return dladdr(p, &info) != 0 && strstr(info.dli_fname, "pagedstash") != NULL &&
+           info.dli_saddr == p && info.dli_sname != NULL && strcmp(info.dli_sname, symbol) == 0;
 }
 
 static void check(void *p, const char *symbol, const char *route)
@@ -117,7 +118,8 @@ START_TEST(pytorch_look_ups_get_the_right_functions)
         if (sscanf(line, "cuGetProcAddress_v2 %127s %d %llu", name, &version, &flags) == 3) {
             check_get(strcmp(name, "\"\"") == 0 ? "" : name, version, flags);
             n++;
-        } else if (sscanf(line, "%63s %127s - -", route, name) == 2 && strcmp(route, "dlsym") == 0) {
+        } else if (sscanf(line, "%63s %127s - -", route, name) == 2 &&
+                   strcmp(route, "dlsym") == 0) {
             check_symbol(name);
             n++;
         }
@@ -154,9 +156,9 @@ END_TEST
 /* By each version that the headers know, and by each version at which any function changed. */
 START_TEST(every_version_of_every_function_is_told_apart)
 {
-    static const int versions[] = {2000,  3020,  4000,  5050,  7000,  8000,  9000,  10000, 10010,
-                                   11000, 11020, 11030, 11070, 12000, 12020, 12030, 12040, 12050,
-                                   12060, 12080, 12090, 13000};
+    static const int versions[] = {2000,  3020,  4000,  5050,  7000,  8000,  9000,  10000,
+                                   10010, 11000, 11020, 11030, 11070, 12000, 12020, 12030,
+                                   12040, 12050, 12060, 12080, 12090, 13000};
 
     for (unsigned i = 0; i < sizeof(hooked) / sizeof(hooked[0]); i++) {
         char name[128];
@@ -194,8 +196,8 @@ END_TEST
 
 static bool ends_paging(const char *symbol)
 {
-    return strcmp(symbol, "cuLaunch") == 0 || strncmp(symbol, "cuLaunchGrid", 12) == 0
-           || strcmp(symbol, "cuCtxDetach") == 0;
+    return strcmp(symbol, "cuLaunch") == 0 || strncmp(symbol, "cuLaunchGrid", 12) == 0 ||
+           strcmp(symbol, "cuCtxDetach") == 0;
 }
 
 /* Zeros and NULL for arguments: a wrapper must leave them to the driver. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another tool that stands in for dlsym and a driver function, written as such tools are: a C dlsym that calls the
- * next one, and a wrapper that finds its real function at the first call: TOOL_PLAIN by the dlsym of the process on
- * libcuda's handle, else by RTLD_NEXT.
+ * Another tool that stands in for dlsym and a driver function, written as such tools are: a C dlsym
+ * that calls the next one, and a wrapper that finds its real function at the first call: TOOL_PLAIN
+ * by the dlsym of the process on libcuda's handle, else by RTLD_NEXT.
  */
 #include <dlfcn.h>
 #include <stdbool.h>
