@@ -20,6 +20,7 @@ COUNTERS = [
 def environment(**more):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
+    env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
     return env | more
 
 
