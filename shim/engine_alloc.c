@@ -25,6 +25,7 @@ void ps_group_close(struct ps_group *g)
         return;
     }
     struct ps_engine *e = g->engine;
+    ps_count(kept_resident, g->kept);
     if (g->prev != NULL) {
         g->prev->next = g->next;
     } else {

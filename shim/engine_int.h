@@ -93,7 +93,7 @@ struct ps_group {
     uint64_t stream_key;
     bool open;
     bool returned;         /* backward is using it: stays until freed */
-    bool kept;             /* counted as kept resident */
+    bool kept;             /* could not leave when it was to, and has not since */
     bool crowded;          /* named on more streams than we follow */
     bool record_due;       /* named on its stream since home was recorded */
     struct ps_fence *home; /* behind its last use on its own stream */

@@ -255,23 +255,18 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
     return n;
 }
 
-static void keep(struct ps_group *g)
-{
-    if (!g->kept) {
-        g->kept = true;
-        ps_count(kept_resident, 1);
-    }
-}
-
 static void stash_group(struct ps_engine *e, struct ps_group *g)
 {
     const CUresult r = order_stash(e, g);
     if (r != CUDA_SUCCESS) {
-        keep(g);
+        g->kept = true;
         return;
     }
-    while (stash_batch(e, g) == PS_BATCH_MAX) {
-    }
+    uint32_t n;
+    do {
+        n = stash_batch(e, g);
+        g->kept = g->kept && n == 0;
+    } while (n == PS_BATCH_MAX);
 }
 
 void ps_move_out(struct ps_engine *e, uint64_t thread)
@@ -282,7 +277,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (e->no_gain || !may) {
-            keep(g);
+            g->kept = true;
             continue;
         }
         const uint64_t pages = group_pages(e, g);
@@ -298,7 +293,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (ps_budget_available(&e->pool.budget) < group_pages(e, g)) {
-            keep(g);
+            g->kept = true;
             continue;
         }
         stash_group(e, g);
