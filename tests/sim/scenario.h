@@ -45,6 +45,7 @@ SC_UNUSED static void sc_ok_at(CUresult result, const char *call, int line)
 
 SC_UNUSED static void sc_start(void)
 {
+    nvtxMarkA("start"); /* NVTX sets itself up at the first call, without a lock */
     sc_ok(cuInit(0));
     sc_ok(cuDevicePrimaryCtxRetain(&sc_ctx, 0));
     sc_ok(cuCtxSetCurrent(sc_ctx));

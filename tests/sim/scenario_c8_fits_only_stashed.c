@@ -4,7 +4,7 @@
 
 #define N_LAYERS 24
 #define N_STEPS  3
-#define BIG      (16 * SC_BYTES)
+#define BIG      (8 * SC_BYTES)
 
 int main(void)
 {
