@@ -225,6 +225,90 @@ START_TEST(the_legacy_stream_is_a_barrier_for_blocking_streams_only)
 }
 END_TEST
 
+/* What a destroyed stream still did is done when the context is, not when another stream is. */
+START_TEST(a_destroyed_stream_is_waited_for_with_its_context)
+{
+    start(_i, "");
+    write_to(one, x, 1);
+    ok(cuStreamDestroy(one));
+    if (PLANTED) {
+        ok(cuStreamSynchronize(two));
+    } else {
+        ok(cuCtxSynchronize());
+    }
+    read_from(two, x);
+    if (PLANTED) {
+        expect_pair("test_write", "test_read");
+    } else {
+        expect_none();
+    }
+}
+END_TEST
+
+START_TEST(a_query_that_succeeds_is_an_edge)
+{
+    start(_i, "");
+    write_to(one, x, 1);
+    ok(cuEventRecord(event, one));
+    while (cuEventQuery(event) != CUDA_SUCCESS) {
+    }
+    if (PLANTED) {
+        write_to(one, x, 2);
+    }
+    read_from(two, x);
+    if (PLANTED) {
+        expect_pair("test_write", "test_read");
+    } else {
+        expect_none();
+    }
+}
+END_TEST
+
+START_TEST(a_wait_for_a_value_is_an_edge)
+{
+    start(_i, "");
+    write_to(one, x, 1);
+    ok(cuStreamWriteValue32(one, result + (PLANTED ? 64 : 0), 1, 0));
+    ok(cuStreamWriteValue32(two, result + 128, 0, 0));
+    if (!PLANTED) {
+        ok(cuStreamWaitValue32(two, result, 1, CU_STREAM_WAIT_VALUE_EQ));
+    }
+    read_from(two, x);
+    if (PLANTED) {
+        expect_pair("test_write", "test_read");
+    } else {
+        expect_none();
+    }
+}
+END_TEST
+
+START_TEST(a_graph_orders_by_its_edges_only)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+
+    start(_i, "");
+    ok(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ok(cuEventRecord(event, one));
+    ok(cuStreamWaitEvent(two, event, 0));
+    write_to(one, x, 1);
+    if (!PLANTED) {
+        order(one, two);
+    }
+    read_from(two, x);
+    order(two, one);
+    ok(cuStreamEndCapture(one, &graph));
+    ok(cuGraphInstantiate(&exec, graph, 0));
+    ok(cuGraphLaunch(exec, one));
+    ok(cuGraphLaunch(exec, one));
+    if (PLANTED) {
+        expect_pair("test_write", "test_read");
+    } else {
+        expect_none();
+    }
+}
+END_TEST
+
 START_TEST(a_free_that_does_not_wait)
 {
     CUdeviceptr p;
@@ -584,6 +668,10 @@ int main(void)
     EACH(copies_are_accesses);
     EACH(halves_of_one_allocation_are_apart);
     EACH(the_legacy_stream_is_a_barrier_for_blocking_streams_only);
+    EACH(a_destroyed_stream_is_waited_for_with_its_context);
+    EACH(a_query_that_succeeds_is_an_edge);
+    EACH(a_wait_for_a_value_is_an_edge);
+    EACH(a_graph_orders_by_its_edges_only);
     EACH(a_free_that_does_not_wait);
     EACH(an_address_that_does_not_own_its_memory);
     EACH(an_address_used_before_it_is_filled);

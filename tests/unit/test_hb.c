@@ -243,6 +243,38 @@ START_TEST(a_second_address_owns_nothing_until_it_is_filled)
 }
 END_TEST
 
+START_TEST(a_claim_of_a_part_claims_the_granule)
+{
+    struct hb_map *alias = hb_map(hb, unit, 0, BYTES, ALIAS);
+
+    hb_set_granule(hb, 4096);
+    struct hb_op *fill = hb_op_begin(hb, a, "fill", 0);
+
+    hb_op_claims(fill);
+    use(fill, alias, 4096, 100, HB_WRITE);
+    use(hb_op_begin(hb, a, "reads the page", 0), alias, 4096, 4096, HB_READ);
+    ck_assert_uint_eq(hb_n_reports(hb), 0);
+    use(hb_op_begin(hb, a, "reads on", 0), alias, 8192, 1, HB_READ);
+    expect_one(HB_OWNER_CHANGED, "", "reads on");
+    hb_join(hb, HB_HOST, a);
+    hb_unmap(hb, alias, "unmap", NULL);
+}
+END_TEST
+
+START_TEST(an_actor_knows_what_it_is_ordered_after)
+{
+    struct hb_op *op = hb_op_begin(hb, a, "one", 0);
+
+    ck_assert(!hb_known(hb, HB_HOST, op));
+    ck_assert(hb_known(hb, a, op));
+    event(a, b);
+    ck_assert(hb_known(hb, b, op));
+    hb_join(hb, HB_HOST, b);
+    ck_assert(hb_known(hb, HB_HOST, op));
+    hb_op_unref(op);
+}
+END_TEST
+
 START_TEST(the_old_address_loses_its_memory_when_another_is_filled)
 {
     struct hb_map *alias = hb_map(hb, unit, 0, BYTES, ALIAS);
@@ -409,6 +441,8 @@ int main(void)
     tcase_add_test(t, ranges_are_exact_to_the_byte);
     tcase_add_loop_test(t, random_ranges_agree_with_a_model_of_single_bytes, 0, 20);
     tcase_add_test(t, a_second_address_owns_nothing_until_it_is_filled);
+    tcase_add_test(t, a_claim_of_a_part_claims_the_granule);
+    tcase_add_test(t, an_actor_knows_what_it_is_ordered_after);
     tcase_add_test(t, the_old_address_loses_its_memory_when_another_is_filled);
     tcase_add_test(t, memory_mapped_after_its_owner_went_belongs_to_the_new_address);
     tcase_add_test(t, an_alias_left_over_does_not_inherit);
