@@ -94,6 +94,7 @@ CUresult ps_hook_mem_alloc(PFN_cuMemAlloc_v3020 real, bool ptds, CUdeviceptr *pt
     return r;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the driver's parameters */
 CUresult ps_hook_mem_alloc_pitch(PFN_cuMemAllocPitch_v3020 real, bool ptds, CUdeviceptr *ptr_p,
                                  size_t *pitch_p, size_t width, size_t height, unsigned element)
 {

@@ -65,20 +65,6 @@ void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes)
     }
 }
 
-static void scan_payload_box(struct ps_touches *pin, CUdeviceptr source, size_t pitch, size_t rows,
-                             size_t width, size_t height, size_t depth)
-{
-    if (width > PS_PAYLOAD_MAX || height > PS_PAYLOAD_MAX || depth > PS_PAYLOAD_MAX ||
-        !payload_wanted(source, width * height * depth)) {
-        return;
-    }
-    for (size_t z = 0; z < depth; z++) {
-        for (size_t y = 0; y < height; y++) {
-            ps_params_scan(pin, (const void *)(uintptr_t)(source + (z * rows + y) * pitch), width);
-        }
-    }
-}
-
 /* ---- boxes: one side of a copy in up to three dimensions ---- */
 
 struct side {
@@ -113,6 +99,23 @@ static void scan_side(struct ps_touches *t, const struct side *s, const struct b
     }
 }
 
+static void scan_payload_box(struct ps_touches *pin, const struct side *s, const struct box *b)
+{
+    const CUdeviceptr start = side_start(s);
+
+    if (b->width > PS_PAYLOAD_MAX || b->height > PS_PAYLOAD_MAX || b->depth > PS_PAYLOAD_MAX ||
+        !payload_wanted(start, b->width * b->height * b->depth)) {
+        return;
+    }
+    for (size_t z = 0; z < b->depth; z++) {
+        for (size_t y = 0; y < b->height; y++) {
+            const CUdeviceptr row = start + (z * s->rows + y) * s->pitch;
+
+            ps_params_scan(pin, (const void *)(uintptr_t)row, b->width);
+        }
+    }
+}
+
 static void scan_sides(struct ps_touches *t, struct ps_touches *pin, struct side *dst,
                        struct side *src, const struct box *b)
 {
@@ -125,8 +128,7 @@ static void scan_sides(struct ps_touches *t, struct ps_touches *pin, struct side
         scan_side(t, sides[i], b);
     }
     if (src->type != CU_MEMORYTYPE_ARRAY && src->type != CU_MEMORYTYPE_DEVICE) {
-        scan_payload_box(pin, side_start(src), src->pitch, src->rows, b->width, b->height,
-                         b->depth);
+        scan_payload_box(pin, src, b);
     }
 }
 
@@ -202,18 +204,22 @@ static void scan_operand(struct ps_touches *t, const CUmemcpy3DOperand_v1 *opera
 static void scan_operand_payload(struct ps_touches *pin, const CUDA_MEMCPY3D_BATCH_OP_v1 *op)
 {
     /*
-     * With two pointers an element is one byte; into an array it is larger, and no kernel reads
-     * addresses there.
+     * With two pointers an element is one byte; an array's is larger, and no kernel reads addresses
+     * there.
      */
-    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_POINTER &&
-        op->dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
-        const size_t pitch = op->src.op.ptr.rowLength;
-        const size_t rows = op->src.op.ptr.layerHeight;
-
-        scan_payload_box(pin, op->src.op.ptr.ptr, pitch == 0 ? op->extent.width : pitch,
-                         rows == 0 ? op->extent.height : rows, op->extent.width, op->extent.height,
-                         op->extent.depth);
+    if (op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+        op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER) {
+        return;
     }
+    const size_t pitch = op->src.op.ptr.rowLength;
+    const size_t rows = op->src.op.ptr.layerHeight;
+    const struct box b = {op->extent.width, op->extent.height, op->extent.depth};
+    const struct side src = {.type = CU_MEMORYTYPE_UNIFIED,
+                             .device = op->src.op.ptr.ptr,
+                             .pitch = pitch == 0 ? b.width : pitch,
+                             .rows = rows == 0 ? b.height : rows};
+
+    scan_payload_box(pin, &src, &b);
 }
 
 void ps_scan_batch3d(struct ps_touches *t, struct ps_touches *pin,

@@ -106,6 +106,7 @@ CUresult ps_hook_begin_capture(PFN_cuStreamBeginCapture_v10010 real, bool ptds, 
 }
 
 #if CUDA_VERSION >= 12030
+/* NOLINTNEXTLINE(readability-function-size): the driver's parameters */
 CUresult ps_hook_begin_capture_to_graph(PFN_cuStreamBeginCaptureToGraph_v12030 real, bool ptds,
                                         CUstream stream, CUgraph graph,
                                         const CUgraphNode *dependencies,

@@ -337,6 +337,7 @@ CUresult ps_hook_get_proc_address_v1(PFN_cuGetProcAddress_v11030 real, bool ptds
     return r;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the driver's parameters */
 CUresult ps_hook_get_proc_address(PFN_cuGetProcAddress_v12000 real, bool ptds, const char *name,
                                   void **pfn, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult *status_p)
