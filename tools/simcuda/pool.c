@@ -165,14 +165,15 @@ void sim_pool_trim(struct sim_pool *p, uint64_t keep)
             continue;
         }
         const uint64_t surplus = (p->reserved - keep) / SIM_PAGE;
-        if (b->base == 0 && b->pages.n_pages > surplus) { /* a part of it is enough */
+        if (b->pages.n_pages <= surplus) {
+            release_block(b);
+        } else if (surplus > 0) { /* a part of it is enough */
             struct sim_pages part = {.device = p->device};
+            drop_address(b);
             sim_pages_move(&part, &b->pages, surplus);
             b->bytes = b->pages.n_pages * SIM_PAGE;
             p->reserved -= surplus * SIM_PAGE;
             sim_pages_free(&part);
-        } else if (p->reserved - b->pages.n_pages * SIM_PAGE >= keep) {
-            release_block(b);
         }
     }
 }
