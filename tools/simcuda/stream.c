@@ -215,7 +215,8 @@ static CUresult query(struct sim_thread *t, struct sim_stream *s)
     if (s->head != NULL) {
         return CUDA_ERROR_NOT_READY;
     }
-    for (const struct sim_stream *x = s->ctx->streams; x != NULL && s->kind == SIM_STREAM_LEGACY; x = x->next) {
+    for (const struct sim_stream *x = s->ctx->streams; x != NULL && s->kind == SIM_STREAM_LEGACY;
+         x = x->next) {
         if (x->blocking && x->tail != NULL) {
             sim_check_host_saw(t, x->tail);
         }
