@@ -141,6 +141,28 @@ static uint64_t group_pages(const struct ps_engine *e, const struct ps_group *g)
     return pages;
 }
 
+/*
+ * Waits for pages on their way back, if those will do: they were dropped in the backward before this group, so the GPU
+ * still has the group's own work queued behind them. Lock held; let go and taken again.
+ */
+static void await_pages(struct ps_engine *e, uint64_t pages)
+{
+    struct ps_page_pool *p = &e->pool;
+    while (!e->stalled && ps_budget_available(&p->budget) < pages && p->drops != NULL &&
+           p->drops->settled && ps_budget_available(&p->budget) + p->budget.returning >= pages) {
+        struct ps_fence *f = ps_fence_ref(p->drops->dropped);
+        if (!ps_fence_done(f)) {
+            pthread_mutex_unlock(&ps_lock);
+            const bool done = wait_bounded(f->event);
+            pthread_mutex_lock(&ps_lock);
+            ps_count(throttle_waits, 1);
+            e->stalled = !done;
+        }
+        ps_fence_unref(&e->fences, f);
+        ps_engine_poll(e);
+    }
+}
+
 /* Makes stash_stream wait for every use of the group. */
 static CUresult order_stash(struct ps_engine *e, struct ps_group *g)
 {
@@ -282,6 +304,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         }
         const uint64_t pages = group_pages(e, g);
         const uint64_t serial = g->serial;
+        await_pages(e, pages);
         ps_pool_ensure(e, pages);
         /* The lock was let go: the group may have gone, or be in use. */
         for (g = e->groups; g != NULL && g->serial < serial; g = g->next) {

@@ -225,6 +225,8 @@ static enum ps_scope scope_of(struct ps_tensor *t)
         ps_count(unplanned_touches, 1);
         ps_count(remaps, 1);
         t->n_unplanned++;
+        ps_trace("unplanned touch of group %llu (%s)", (unsigned long long)g->serial,
+                 scope == PS_SCOPE_GROUP ? "whole" : "one tensor");
     }
     return scope;
 }

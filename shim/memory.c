@@ -293,6 +293,10 @@ static struct ps_chunk *create_chunk(struct ps_engine *e, unsigned k, CUresult *
     }
     pthread_mutex_lock(&ps_lock);
     e->chunk_bytes += c->bytes;
+    ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
+    ps_trace("new chunk of %llu KiB: places have %llu KiB, pages %llu KiB",
+             (unsigned long long)(c->bytes >> 10), (unsigned long long)(e->chunk_bytes >> 10),
+             (unsigned long long)(e->pool.mapped >> 10));
     pthread_mutex_unlock(&ps_lock);
     return c;
 }

@@ -28,6 +28,7 @@
     PS_COUNTER(uniform_pages, "pages stored as one repeated word")                                 \
     PS_COUNTER(valid_bytes, "bytes held in pages now")                                             \
     PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
+    PS_COUNTER(place_bytes_peak, "most device memory of tensors in their places, free ones too")   \
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
     PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
