@@ -3,7 +3,7 @@
  * The part of the fake driver that answers: look-ups, and the few queries whose answers the shim
  * acts on.
  */
-#include "fake_cuda.h"
+#include "tests/preload/fake_cuda.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -18,7 +18,7 @@ def main():
     # Functions without a typedef, and what nobody's table knows yet.
     symbols += sorted(n for n in cuda_names.declared(sys.argv[1]) if n not in symbols and n not in names)
     symbols += ["cuLaunchFromTheFuture", "cuLaunchKernel_v9", "cuMemcpyAsync_v9", "cuEventCreate_v9"]
-    out = ["/* Made by gen_fake.py. */", '#include "fake_cuda.h"', ""]
+    out = ["/* Made by gen_fake.py. */", '#include "tests/preload/fake_cuda.h"', ""]
     for i, symbol in enumerate(symbols):
         if symbol not in BY_HAND:
             out.append(f"FAKE({i}, {symbol})")
