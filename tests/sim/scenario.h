@@ -20,10 +20,10 @@
 
 #include "tests/sim/sim_kernels.h"
 
-#define SC_BYTES   0x10000u /* of a usual tensor */
+#define SC_BYTES   ((size_t)0x10000) /* of a usual tensor */
 #define SC_WORDS   (SC_BYTES / 8)
 #define SC_VALID   (SC_WORDS / 4) /* the rest is padding */
-#define SC_RESULTS 4096u
+#define SC_RESULTS ((size_t)4096)
 #define SC_UNUSED  __attribute__((unused))
 
 static CUcontext sc_ctx;
@@ -98,7 +98,7 @@ SC_UNUSED static void sc_mix(CUdeviceptr a, CUdeviceptr b, CUdeviceptr to, uint6
     sc_launch(s, "test_mix2", (void *[]){&a, &b, &to, &n});
 }
 
-SC_UNUSED static void sc_digest_at(CUdeviceptr p, uint64_t n, unsigned at, CUstream s)
+SC_UNUSED static void sc_digest_at(CUdeviceptr p, uint64_t n, size_t at, CUstream s)
 {
     CUdeviceptr to = sc_results + 8 * at;
 

@@ -61,7 +61,7 @@ int main(void)
     sc_start();
     const CUstream s = sc_stream();
 
-    sc_ok(cuMemHostAlloc((void **)&pinned, 2 * N_LAYERS * sizeof(*pinned), 0));
+    sc_ok(cuMemHostAlloc((void **)&pinned, sizeof(*pinned) * 2 * N_LAYERS, 0));
     for (int i = 0; i < N_LAYERS; i++) {
         sc_ok(cuMemAlloc(&layers[i].list, 4096));
     }

@@ -24,7 +24,7 @@ static CUdeviceptr sums;
 static void digest(CUdeviceptr p, unsigned slot, CUstream s)
 {
     uint64_t n = SC_WORDS;
-    CUdeviceptr to = sums + 8 * slot;
+    CUdeviceptr to = sums + (CUdeviceptr)8 * slot;
 
     sc_launch(s, "test_hash", (void *[]){&p, &n, &to});
 }

@@ -7,7 +7,7 @@
 
 #define N_LAYERS 16
 #define N_STEPS  2
-#define PITCH    512u
+#define PITCH    ((size_t)512)
 #define ROWS     (SC_BYTES / PITCH)
 
 /* Exported by drivers for programs built with per-thread default streams. */
@@ -216,7 +216,7 @@ int main(void)
     sc_ok(cuMemAlloc(&plain, SC_BYTES));
     for (unsigned n = 0; n < N_STEPS; n++) {
         for (int kind = 0; kind < 4; kind++) {
-            step(n * 1000 + (uint64_t)kind * 100, kind, kind == 0 ? blocking : s);
+            step(n * (uint64_t)1000 + (uint64_t)kind * 100, kind, kind == 0 ? blocking : s);
         }
     }
     return sc_end();

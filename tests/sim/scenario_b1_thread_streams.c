@@ -16,7 +16,7 @@ static struct sc_layer given[N_STEPS][N_LAYERS];
 static void digest(CUdeviceptr p, unsigned slot)
 {
     uint64_t n = SC_WORDS;
-    CUdeviceptr to = sums + 8 * slot;
+    CUdeviceptr to = sums + (CUdeviceptr)8 * slot;
 
     sc_launch(CU_STREAM_PER_THREAD, "test_hash", (void *[]){&p, &n, &to});
 }

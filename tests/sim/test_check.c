@@ -17,11 +17,11 @@
 
 #define N_SEEDS 6
 #define PLANTED (_i % 2 == 1)
-#define BYTES   0x8000u
+#define BYTES   ((size_t)0x8000)
 #define WORDS   (BYTES / 8)
-#define PAGE    1024u /* of the pool */
-#define N_PAGES 256u
-#define N_SLOTS 256u
+#define PAGE    ((size_t)1024) /* of the pool */
+#define N_PAGES ((size_t)256)
+#define N_SLOTS ((size_t)256)
 
 #define ok(_call) ck_assert_int_eq((int)(_call), (int)CUDA_SUCCESS)
 
@@ -479,7 +479,7 @@ static void start_stash(int index)
     const uint64_t n_entries = BYTES / PAGE;
     struct ps_free_list list = {.n_slots = N_SLOTS};
     CUdeviceptr slots, tables, pool;
-    uint32_t first = 0, count = N_PAGES;
+    uint32_t first = 0, count = (uint32_t)N_PAGES;
     void *ledger;
     CUfunction f;
 
@@ -492,7 +492,8 @@ static void start_stash(int index)
     list.slots = (uint32_t *)(uintptr_t)slots;
     ok(cuMemcpyHtoD(list_at, &list, sizeof(list)));
     ok(cuMemsetD8(tables, 0, 2 * n_entries * sizeof(struct ps_page_entry) + 64));
-    batch = (struct ps_batch){.pool = pool, .free_list = list_at, .page_bytes = PAGE, .n_items = 1};
+    batch = (struct ps_batch){
+        .pool = pool, .free_list = list_at, .page_bytes = (uint32_t)PAGE, .n_items = 1};
     batch.items[0] =
         (struct ps_batch_item){.data = left_at,
                                .bytes = BYTES,

@@ -106,7 +106,7 @@ static bool on(void)
 
         hb = hb_create(REPORTS_MAX, print_report, NULL);
         hb_set_granule(hb, SIM_PAGE);
-        page_units = sim_calloc(n_devices * sim_options.mem / SIM_PAGE, sizeof(*page_units));
+        page_units = sim_calloc(n_devices * sim_options.mem / SIM_PAGE, sizeof(struct unit *));
     }
     return true;
 }
@@ -454,9 +454,9 @@ void sim_check_mapped(const struct sim_mapping *m)
 
     if (n_checked == max_checked) {
         max_checked = max_checked == 0 ? 256 : max_checked * 2;
-        checked = sim_realloc(checked, max_checked * sizeof(*checked));
+        checked = sim_realloc(checked, max_checked * sizeof(struct checked *));
     }
-    memmove(&checked[i + 1], &checked[i], (n_checked - i) * sizeof(*checked));
+    memmove(&checked[i + 1], &checked[i], (n_checked - i) * sizeof(struct checked *));
     checked[i] = c;
     n_checked++;
 }
@@ -477,7 +477,7 @@ void sim_check_unmapping(const struct sim_mapping *m)
         unit_reap(c->runs[r].unit);
     }
     n_checked--;
-    memmove(&checked[i], &checked[i + 1], (n_checked - i) * sizeof(*checked));
+    memmove(&checked[i], &checked[i + 1], (n_checked - i) * sizeof(struct checked *));
     hb_op_unref(c->freed);
     free(c->runs);
     free(c);

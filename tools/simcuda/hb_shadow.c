@@ -13,9 +13,14 @@
 
 /* ---- segments ---- */
 
+static size_t reads_of(const struct segment *s)
+{
+    return s->reads == NULL ? 0 : s->n_reads;
+}
+
 static void segment_clear(struct segment *s)
 {
-    for (size_t i = 0; i < s->n_reads; i++) {
+    for (size_t i = 0; i < reads_of(s); i++) {
         hb_op_unref(s->reads[i].op);
     }
     s->n_reads = 0;
@@ -77,7 +82,7 @@ static size_t segment_split(struct hb_unit *u, uint64_t offset)
         s->reads = hb_zalloc(s->n_reads, sizeof(*s->reads));
         memcpy(s->reads, old->reads, s->n_reads * sizeof(*s->reads));
     }
-    for (size_t r = 0; r < s->n_reads; r++) {
+    for (size_t r = 0; r < reads_of(s); r++) {
         (void)hb_op_ref(s->reads[r].op);
     }
     return i + 1;
@@ -257,7 +262,7 @@ static void remember_read(const struct doing *d, struct segment *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < s->n_reads; i++) {
+    for (size_t i = 0; i < reads_of(s); i++) {
         struct seen *r = &s->reads[i];
         const bool same_kind = r->atomic == (d->mode == HB_ATOMIC);
 
@@ -322,7 +327,7 @@ static void access_segment(const struct doing *d, struct segment *s, const uint6
         return;
     }
     check_seen(d, &s->write, true, range);
-    for (size_t i = 0; i < s->n_reads; i++) {
+    for (size_t i = 0; i < reads_of(s); i++) {
         check_seen(d, &s->reads[i], s->reads[i].atomic, range);
     }
     if (d->mode == HB_WRITE || d->mode == HB_DEATH) {
