@@ -32,7 +32,7 @@ struct option_row {
 #define AT(_field) offsetof(struct demo_options, _field)
 static const struct option_row rows[] = {
     {"steps", COUNT, AT(steps), 1, 1e6, {0}, NULL, "training steps"},
-    {"layers", COUNT, AT(layers), 1, 4096, {0}, "12", "layers of the model"},
+    {"layers", COUNT, AT(layers), 1, 4096, {0}, "16", "layers of the model"},
     {"microbatches",
      COUNT,
      AT(microbatches),
