@@ -113,6 +113,7 @@ struct sim_launch {
     uint64_t n_blocks;
     uint64_t next_block; /* blocks already run */
     unsigned grid[3], block[3];
+    void *func; /* the CUfunction, for those who ask a graph's node */
 };
 
 /* A box of rows and slices; a plain copy has height = depth = 1. Exactly one of device/host is used. */
