@@ -31,7 +31,7 @@ struct ps_group_view {
     uint32_t n_movable;   /* resident members that may leave */
 };
 
-/* May the group's resident members be stashed at this boundary? Its last touch is before the boundary by construction. */
+/* May the group's resident members be stashed at this boundary? Its last touch lies before it by construction. */
 bool ps_group_may_leave(const struct ps_group_view *v);
 
 enum ps_scope {

@@ -2,7 +2,8 @@
 /*
  * What the wrappers (hooks_*.c, nvtx.c) ask of the engine. Any thread; every function may be called inside a
  * hook and returns with the current context, errno and capture mode as they were. No function holds a lock when
- * it returns. Streams are *resolved* handles (ps_stream_resolve): CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a created one.
+ * it returns. Streams are *resolved* handles (ps_stream_resolve): CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a created
+ * one.
  */
 #ifndef PS_SHIM_ENGINE_H
 #define PS_SHIM_ENGINE_H
@@ -76,8 +77,8 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream);
 CUresult ps_touch_pin(struct ps_touches *t, CUstream stream);
 
 /* ---- allocations ---- */
-/* Called for cuMemAllocAsync (and FromPool on the device's default pool) before the real one. True: *ptr_p is ours, done.
- * False: not in a region, too small, capturing, or no memory: call the real function. */
+/* Called for cuMemAllocAsync (and FromPool on the device's default pool) before the real one. True: *ptr_p is ours,
+ * done. False: not in a region, too small, capturing, or no memory: call the real function. */
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream);
 /* True: the pointer was a live tensor's base and is freed in the order of `stream`. False: call the real function. */
 bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream);

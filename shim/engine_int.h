@@ -227,14 +227,17 @@ struct ps_take {
     uint32_t create[PS_N_CLASSES];
     struct ps_tensor *victims; /* PS_MOVING by this thread, to be unmapped; linked by lru_next */
 };
-/* Chooses memory for n[] chunks that `stream_key` may use at once. keep_reserve leaves what the largest group needs. Lock held. */
+/* Chooses memory for n[] chunks that `stream_key` may use at once. keep_reserve leaves what the largest group needs.
+ * Lock held. */
 void ps_memory_take(struct ps_engine *e, const uint32_t n[PS_N_CLASSES], uint64_t stream_key,
                     bool keep_reserve, struct ps_take *take_p);
 /* Idle chunks of each class beyond what restoring the largest group takes. Lock held. */
 void ps_memory_count_spare(const struct ps_engine *e, uint32_t n_p[PS_N_CLASSES]);
-/* Unmaps victims, makes what lacks, maps all at the tensor's addresses. On failure the take is undone. Lock not held. */
+/* Unmaps victims, makes what lacks, maps all at the tensor's addresses. On failure the take is undone.
+ * Lock not held. */
 CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_take *take);
-/* A live tensor's place becomes free memory once `ready` is done; the tensor's addresses are unmapped then. Lock held. */
+/* A live tensor's place becomes free memory once `ready` is done; the tensor's addresses are unmapped then.
+ * Lock held. */
 void ps_memory_break_dead(struct ps_engine *e, struct ps_tensor *t);
 /* Releases memory nobody needs, less the reserve. Returns the bytes. Lock not held. */
 uint64_t ps_memory_release_idle(struct ps_engine *e);
@@ -252,7 +255,8 @@ void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps
 /* ---- pagepool.c ---- */
 enum ps_status PS_MUST_CHECK ps_pool_init(struct ps_engine *e);
 void ps_pool_fini(struct ps_engine *e);
-/* Grows so that `pages` are certain, if the device has room and no push is on its way elsewhere. Lock held; let go and taken again. */
+/* Grows so that `pages` are certain, if the device has room and no push is on its way elsewhere.
+ * Lock held; let go and taken again. */
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all pages' memory back when nothing is out. Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
@@ -264,7 +268,8 @@ void ps_copy_item(const struct ps_engine *e, const struct ps_tensor *t, const st
                   struct ps_batch_item *item_p);
 /* Reads the ledger of a copy whose stash fence is done. Lock held. */
 void ps_copy_settle(struct ps_engine *e, struct ps_copy *c);
-/* Enqueues the return of the pages of tensors' copies, behind `after` (may be NULL); the tensors lose them. Lock held. */
+/* Enqueues the return of the pages of tensors' copies, behind `after` (may be NULL); the tensors lose them.
+ * Lock held. */
 CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                         struct ps_fence *after);
 void ps_pool_poll(struct ps_engine *e);

@@ -101,7 +101,8 @@ void ps_engine_trim(CUmemoryPool pool)
     ps_guard_leave(&guard);
 }
 
-/* Brings one tensor that is not resident back. Lock held; let go and taken again. False when there was none, or on failure. */
+/* Brings one tensor that is not resident back. False when there was none, or on failure.
+ * Lock held; let go and taken again. */
 static bool bring_one(struct ps_engine *e, CUresult *r_p)
 {
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {

@@ -27,7 +27,8 @@ struct ps_fences {
 /* Identifies a stream for the process: the per-thread default stream differs by thread, the legacy one by context. */
 uint64_t ps_stream_key(CUcontext ctx, CUstream stream);
 
-/* A fence behind everything enqueued on the stream so far; one reference. NULL when the driver refuses (result in *r_p). */
+/* A fence behind everything enqueued on the stream so far; one reference.
+ * NULL when the driver refuses (result in *r_p). */
 struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream stream,
                                  CUresult *r_p);
 struct ps_fence *ps_fence_ref(struct ps_fence *f);

@@ -416,7 +416,8 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
     c->stored = PS_LEDGER_STORED(word);
     c->uniform = PS_LEDGER_UNIFORM(word);
     if (PS_LEDGER_SEQ(word) != c->seq || c->stored + c->uniform != c->n_pages) {
-        /* The context died before the kernel ran to its end; every later call of the job says so. Keep the worst case. */
+        /* The context died before the kernel ran to its end; every later call of the job says so.
+         * Keep the worst case. */
         ps_count(errors, 1);
         ps_error_once("a stash did not complete: the CUDA context has failed");
         c->stored = c->n_pages;
