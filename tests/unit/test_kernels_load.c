@@ -11,7 +11,7 @@ static struct {
     int fail_function, fail_load; /* the n-th from 1; 0: never */
     CUresult fail_module;
     unsigned grid, block;
-    void **params;
+    const void *argument; /* of the last launch, the first */
     const void *image;
 } seen;
 
@@ -76,7 +76,7 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
     seen.n_launches++;
     seen.grid = gx;
     seen.block = bx;
-    seen.params = params;
+    seen.argument = params[0];
     return CUDA_SUCCESS;
 }
 
@@ -163,7 +163,7 @@ START_TEST(there_are_no_more_blocks_than_pages)
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_uint_eq(seen.grid, grids[_i].grid);
-    ck_assert_ptr_eq(seen.params[0], &b);
+    ck_assert_ptr_eq(seen.argument, &b);
     ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_uint_eq(seen.grid, grids[_i].grid);
     ck_assert_int_eq(ps_kernels_drop(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
