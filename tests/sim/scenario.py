@@ -3,7 +3,8 @@
 """Runs a scenario plain and under the stash on the software driver: what it prints must be the same. Speaks TAP.
 
 scenario.py --simcuda FOLDER --shim FILE [--seeds N] [--sim OPTIONS] [--plain-sim OPTIONS] [--set NAME=VALUE]...
-            [--expect COUNTER<OP>NUMBER]... [--noisy] [--plain-fails OPTIONS] PROGRAM [ARGUMENT]...
+            [--expect COUNTER<OP>NUMBER]... [--noisy] [--fail FUNCTION:N]... [--plain-fails OPTIONS]
+            PROGRAM [ARGUMENT]...
 
 A run that the checker has something to say about ends with 87 and fails.
 """
@@ -51,17 +52,20 @@ def unmet(expected, found):
             yield f"{text} (is {found.get(name)})"
 
 
-def stashed(args, plain, seed):
-    """What is wrong with the run under the stash, or None."""
+def stashed(args, plain, seed, failure=None):
+    """What is wrong with the run under the stash, or None. failure: a driver call of the stash's that fails."""
     with tempfile.TemporaryDirectory() as folder:
         settings = SETTINGS | {"LD_PRELOAD": args.shim, "PAGEDSTASH_METRICS": folder}
         settings |= dict(item.split("=", 1) for item in args.set)
-        code, out, err = run(args, f"{SIM},seed={seed},{args.sim}".rstrip(","), settings)
+        sim = [SIM, f"seed={seed}", args.sim, f"fail={failure}" if failure else ""]
+        code, out, err = run(args, ",".join(filter(None, sim)), settings)
         found = counters(folder)
     if code != 0:
         return f"ended with {code}:\n{err}"
     if out != plain:
         return f"printed\n{out}instead of\n{plain}{err}"
+    if failure:
+        return None
     noise = [line for line in err.splitlines() if line.startswith("pagedstash:") and not args.noisy]
     if noise:
         return "was not silent:\n" + "\n".join(noise)
@@ -78,6 +82,7 @@ def main():
     parser.add_argument("--plain-sim", default=None)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--expect", action="append", default=[])
+    parser.add_argument("--fail", action="append", default=[], help="one more run, with this call failing")
     parser.add_argument("--noisy", action="store_true", help="the stash may say something")
     parser.add_argument("--plain-fails", default=None, help="options under which the plain job must fail")
     parser.add_argument("program")
@@ -85,7 +90,7 @@ def main():
     args = parser.parse_args()
     args.program = os.path.abspath(args.program)
     args.shim = os.path.abspath(args.shim)
-    print(f"1..{args.seeds + 1}")
+    print(f"1..{args.seeds + len(args.fail) + 1}")
     plain_sim = args.sim if args.plain_sim is None else args.plain_sim
     code, plain, err = run(args, f"{SIM},seed=0,{plain_sim}".rstrip(","), {})
     failed = code != 0
@@ -95,10 +100,12 @@ def main():
     print(f"{'not ok' if failed else 'ok'} 1 - plain")
     for line in err.splitlines():
         print(f"# {line}")
-    for seed in range(args.seeds):
-        wrong = stashed(args, plain, seed)
+    runs = [(seed, None) for seed in range(args.seeds)] + [(3, failure) for failure in args.fail]
+    for number, (seed, failure) in enumerate(runs, 2):
+        wrong = stashed(args, plain, seed, failure)
         failed |= wrong is not None
-        print(f"{'ok' if wrong is None else 'not ok'} {seed + 2} - under the stash, seed {seed}")
+        what = f"{failure} fails" if failure else f"seed {seed}"
+        print(f"{'ok' if wrong is None else 'not ok'} {number} - under the stash, {what}")
         for line in (wrong or "").splitlines():
             print(f"# {line}")
     return 1 if failed else 0

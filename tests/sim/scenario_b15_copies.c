@@ -133,6 +133,25 @@ static void per_thread(CUdeviceptr x, int form)
 }
 #define N_PER_THREAD 4
 
+#if CUDA_VERSION >= 13000
+static void copy_batch(CUdeviceptr x, CUstream s)
+{
+    CUdeviceptr to[2] = {plain, plain + 8192}, from[2] = {x + 4096, x + 32768};
+    size_t bytes[2] = {4096, 8192}, first = 0;
+    CUmemcpyAttributes attributes;
+
+    memset(&attributes, 0, sizeof(attributes));
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    sc_ok(cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, s));
+}
+#else
+static void copy_batch(CUdeviceptr x, CUstream s)
+{
+    sc_ok(cuMemcpyDtoDAsync(plain, x + 4096, 4096, s));
+    sc_ok(cuMemcpyDtoDAsync(plain + 8192, x + 32768, 8192, s));
+}
+#endif
+
 static void asynchronous(CUdeviceptr x, int form, CUstream s)
 {
     switch (form) {
@@ -163,12 +182,15 @@ static void asynchronous(CUdeviceptr x, int form, CUstream s)
     case 8:
         sc_ok(cuMemsetD16Async(x + 8192, 0x1234, 1024, s));
         break;
+    case 9:
+        copy_batch(x, s);
+        break;
     default:
         sc_ok(cuMemsetD2D32Async(x, PITCH, 0xabcdef01, 50, ROWS, s));
         break;
     }
 }
-#define N_ASYNCHRONOUS 10
+#define N_ASYNCHRONOUS 11
 
 /* One step; the layers are long out when they are copied, the oldest first. */
 static void step(uint64_t seed, int kind, CUstream s)

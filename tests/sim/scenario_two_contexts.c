@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two contexts, on the same device and on another one if there is one, taking turns in one thread. */
+/* Two contexts taking turns in one thread: on two devices, or both on the only one. */
 #include "tests/sim/scenario.h"
+
+/* Exported by every driver; headers name it in their own way. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
 
 #define N_LAYERS 5
 #define N_STEPS  3
@@ -21,12 +24,18 @@ static void enter(const struct side *side)
     sc_results = side->results;
 }
 
-static void make(struct side *side, int device)
+static void make(struct side *side, int n)
 {
     CUdevice dev;
+    int n_devices;
 
-    sc_ok(cuDeviceGet(&dev, device));
-    sc_ok(cuDevicePrimaryCtxRetain(&side->ctx, dev));
+    sc_ok(cuDeviceGetCount(&n_devices));
+    sc_ok(cuDeviceGet(&dev, n % n_devices));
+    if (n < n_devices) {
+        sc_ok(cuDevicePrimaryCtxRetain(&side->ctx, dev));
+    } else {
+        sc_ok(cuCtxCreate_v2(&side->ctx, 0, dev));
+    }
     sc_ok(cuCtxSetCurrent(side->ctx));
     sc_ok(cuModuleLoadData(&side->module, ""));
     sc_ok(cuMemAlloc(&side->results, SC_RESULTS * 8));
