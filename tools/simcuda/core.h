@@ -336,6 +336,8 @@ struct sim_graph *sim_graph_new(void);
 /* A copy of nodes, dependencies and payloads; its nodes name their originals. */
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_remove(struct sim_gnode *n);
+/* n depends on dep no more. */
+void sim_gnode_part(struct sim_gnode *n, const struct sim_gnode *dep);
 /* CUDA_ERROR_INVALID_VALUE unless each is a node of g. */
 CUresult sim_gnodes_check(const struct sim_graph *g, const CUgraphNode *nodes, size_t n);
 /* Takes a node's payload, and what goes with it, over from another of its type. */

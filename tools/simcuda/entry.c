@@ -22,6 +22,7 @@ struct sim_thread *sim_threads;
 unsigned sim_n_threads;
 bool sim_initialised;
 static struct sim_count *counts;
+static bool forked; /* written by the only thread of a child */
 
 void sim_lock(void)
 {
@@ -58,6 +59,9 @@ uint64_t sim_now_ns(void)
 static void thread_gone(void *arg)
 {
     struct sim_thread *t = arg;
+    if (forked) {
+        return;
+    }
     sim_lock();
     sim_stream_thread_gone(t);
     sim_check_thread_gone(t);
@@ -75,6 +79,12 @@ static void thread_gone(void *arg)
     free(t);
 }
 
+/* A forked child has none of the driver's state: its entry points fail, and nothing is reported by it. */
+static void forked_child(void)
+{
+    forked = true;
+}
+
 static void set_up(void)
 {
     sim_options_read();
@@ -84,6 +94,7 @@ static void set_up(void)
     pthread_cond_init(&progress, &attr);
     pthread_condattr_destroy(&attr);
     pthread_key_create(&thread_key, thread_gone);
+    pthread_atfork(NULL, NULL, forked_child);
     sim_sched_init(sim_options.seed);
     sim_phys_init();
     sim_va_init();
@@ -172,6 +183,9 @@ static CUresult admit(struct sim_thread *t, const char *name, unsigned flags)
 CUresult sim_enter(struct sim_fn *fn, unsigned flags, struct sim_thread **thread_p)
 {
     pthread_once(&once, set_up);
+    if (forked) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
     sim_sched_yield(fn->name);
     sim_lock();
     struct sim_thread *t = sim_thread_self();
@@ -197,7 +211,7 @@ CUresult sim_leave(CUresult result)
 /* After everything else: what the checker found. */
 static void __attribute__((destructor)) at_end(void)
 {
-    if (!sim_options.check) {
+    if (!sim_options.check || forked) {
         return;
     }
     const uint64_t n = sim_check_finish();

@@ -231,8 +231,9 @@ static void do_value(struct sim_op *op)
 
 enum sim_step sim_exec_step(struct sim_op *op)
 {
-    if (op->ctx->error != CUDA_SUCCESS && op->kind != SIM_OP_FREE) {
-        return SIM_STEP_DONE; /* a broken context executes nothing more */
+    const bool told = op->kind == SIM_OP_HOST && op->host.callback != NULL;
+    if (op->ctx->error != CUDA_SUCCESS && op->kind != SIM_OP_FREE && !told) {
+        return SIM_STEP_DONE; /* a broken context executes nothing more, but stream callbacks hear of it */
     }
     switch (op->kind) {
     case SIM_OP_KERNEL:

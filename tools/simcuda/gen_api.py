@@ -5,6 +5,7 @@ define, a CUDA_ERROR_NOT_SUPPORTED body for every other function, the table behi
 of results.
 
 usage: gen_api.py CC CUDA_INCLUDE OUTPUT SOURCE..."""
+import os
 import re
 import subprocess
 import sys
@@ -75,6 +76,27 @@ def lookup_rows(functions, versions):
     return rows
 
 
+def interop_rows(include):
+    """(name, version, variant suffix, export) of functions that the runtime looks up and cuda.h does not have: their
+    headers want OpenGL's and others', so only their typedefs are read, as text."""
+    rows = []
+    for part in ("GL", "EGL", "VDPAU", "Profiler"):
+        path = os.path.join(include, "cuda%sTypedefs.h" % part)
+        if not os.path.exists(path):
+            continue
+        with open(path) as f:
+            table = {}
+            for name, version, variant in TYPEDEF.findall(f.read().replace("CUDAAPI", "")):
+                table.setdefault(name, {}).setdefault(variant, []).append(int(version))
+        for name, variants in sorted(table.items()):
+            plain = sorted(variants.get("", []))
+            exports = [name if i == 0 else "%s_v%d" % (name, i + 1) for i in range(len(plain))]
+            rows += [(name, version, "", export) for version, export in zip(plain, exports)]
+            for variant in sorted(set(variants) - {""}):
+                rows.append((name, max(variants[variant]), variant, exports[-1] + variant))
+    return rows
+
+
 def main():
     compiler, include, output = sys.argv[1:4]
     header = preprocess(compiler, include)
@@ -102,8 +124,16 @@ def main():
             lines += ["    (void)%s;" % parameter_name(p) for p in parameters]
             lines += ["    SIM_ENTER(SIM_ANYTIME, t);", "    return sim_leave(CUDA_ERROR_NOT_SUPPORTED);"]
         lines += ["}", ""]
+    interop = interop_rows(include)
+    for export in sorted({row[3] for row in interop}):
+        # Nothing can profile: to start and to stop it is no error.
+        result = "CUDA_SUCCESS" if re.match("cuProfilerSt", export) else "CUDA_ERROR_NOT_SUPPORTED"
+        lines += ["SIM_API CUresult CUDAAPI %s(void);" % export, "CUresult CUDAAPI %s(void)" % export, "{",
+                  "    SIM_ENTER(SIM_ANYTIME, t);", "    return sim_leave(%s);" % result, "}", ""]
     lines.append("const struct sim_api_row sim_api_rows[] = {")
-    for name, version, ptds, export in lookup_rows(functions, typed_versions(header)):
+    rows = lookup_rows(functions, typed_versions(header))
+    rows += [(name, version, variant != "", export) for name, version, variant, export in interop]
+    for name, version, ptds, export in rows:
         lines.append('    {"%s", %d, %s, (void (*)(void))%s},' % (name, version, "true" if ptds else "false", export))
     lines += ["};", "const size_t sim_api_n_rows = sizeof sim_api_rows / sizeof sim_api_rows[0];", ""]
     lines.append("const struct sim_error_row sim_error_rows[] = {")

@@ -50,26 +50,25 @@ static void free_node(struct sim_gnode *n)
     free(n);
 }
 
+void sim_gnode_part(struct sim_gnode *n, const struct sim_gnode *dep)
+{
+    struct sim_gnode **old = n->deps;
+    const size_t n_old = n->n_deps;
+    n->deps = NULL;
+    n->n_deps = 0;
+    for (size_t i = 0; i < n_old; i++) {
+        if (old[i] != dep) {
+            sim_push(&n->deps, &n->n_deps, old[i]);
+        }
+    }
+    free(old);
+}
+
 void sim_graph_remove(struct sim_gnode *n)
 {
     struct sim_graph *g = n->graph;
     for (size_t i = 0; i < g->n_nodes; i++) {
-        struct sim_gnode *x = g->nodes[i];
-        size_t kept = 0;
-        for (size_t k = 0; k < x->n_deps; k++) {
-            if (x->deps[k] != n) {
-                x->deps[kept++] = x->deps[k];
-            }
-        }
-        if (kept < x->n_deps) {
-            struct sim_gnode **old = x->deps;
-            x->deps = NULL;
-            x->n_deps = 0;
-            for (size_t k = 0; k < kept; k++) {
-                sim_push(&x->deps, &x->n_deps, old[k]);
-            }
-            free(old);
-        }
+        sim_gnode_part(g->nodes[i], n);
     }
     struct sim_gnode **old = g->nodes;
     const size_t n_old = g->n_nodes;

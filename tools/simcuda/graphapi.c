@@ -254,6 +254,36 @@ CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
                                       : join(graph_of(hGraph), from, to, numDependencies));
 }
 
+static CUresult part(const struct sim_graph *g, const CUgraphNode *from, const CUgraphNode *to,
+                     size_t n)
+{
+    if (g == NULL || sim_gnodes_check(g, from, n) != CUDA_SUCCESS ||
+        sim_gnodes_check(g, to, n) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n; i++) {
+        sim_gnode_part((struct sim_gnode *)to[i], (struct sim_gnode *)from[i]);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                           const CUgraphNode *to, size_t numDependencies)
+{
+    SIM_ENTER(0, t);
+    return sim_leave(part(graph_of(hGraph), from, to, numDependencies));
+}
+
+CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
+                                              const CUgraphNode *to,
+                                              const CUgraphEdgeData *edgeData,
+                                              size_t numDependencies)
+{
+    SIM_ENTER(0, t);
+    return sim_leave(edgeData != NULL ? CUDA_ERROR_NOT_SUPPORTED
+                                      : part(graph_of(hGraph), from, to, numDependencies));
+}
+
 /* ---- nodes by the driver's general structure ---- */
 
 static CUresult set_general(struct sim_thread *t, struct sim_gnode *n, const CUgraphNodeParams *p)

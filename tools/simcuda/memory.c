@@ -123,6 +123,48 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
     return sim_leave(sim_plain_alloc(sim_ctx_current(t), bytesize, SIM_OWNER_MANAGED, dptr));
 }
 
+/* Advice about memory that does not move. */
+CUresult CUDAAPI cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+{
+    SIM_ENTER(0, t);
+    (void)advice;
+    (void)device;
+    return sim_leave(sim_va_mapped(devPtr, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                                CUmemLocation location)
+{
+    SIM_ENTER(0, t);
+    (void)advice;
+    (void)location;
+    return sim_leave(sim_va_mapped(devPtr, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+static CUresult prefetch(struct sim_thread *t, CUdeviceptr devPtr, size_t count, CUstream hStream)
+{
+    struct sim_stream *s;
+    const CUresult result = sim_stream_get(t, hStream, &s);
+    return result == CUDA_SUCCESS && !sim_va_mapped(devPtr, count) ? CUDA_ERROR_INVALID_VALUE
+                                                                   : result;
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                    CUstream hStream)
+{
+    SIM_ENTER(0, t);
+    (void)dstDevice;
+    return sim_leave(prefetch(t, devPtr, count, hStream));
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                                       unsigned int flags, CUstream hStream)
+{
+    SIM_ENTER(0, t);
+    (void)location;
+    return sim_leave(flags != 0 ? CUDA_ERROR_INVALID_VALUE : prefetch(t, devPtr, count, hStream));
+}
+
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
     SIM_ENTER(SIM_CTX | SIM_UNSAFE, t);

@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simcuda: settings from the environment variable SIMCUDA, a comma-separated list of name=value, and injected
- * failures. Read once, before the first entry; the counters of the failure rules are guarded by the big lock.
+ * simcuda: settings from the environment variable SIMCUDA, a comma-separated list of name=value. Read once, before the
+ * first entry; the counters of the failure rules are guarded by the big lock. Sizes take K, M, G, T.
+ *
+ *   mem=8G           memory of each device
+ *   granularity=2M   of cuMemCreate and of a pool's growth: a power of two from 4K
+ *   va=64G           device addresses; under the thread sanitizer less than 1T
+ *   devices=1        0 to 16
+ *   version=13000    what the driver says it is; newer functions are not found
+ *   vmm=1            0: no virtual memory management
+ *   seed=1           of every random choice
+ *   eager=4          at most so many steps of device work at an ordinary call; 0: the device works only when waited for
+ *   check=0          1: the happens-before checker
+ *   check_exit=1     0: what the checker found does not end the process with 87
+ *   hang=60          seconds without progress that are a deadlock, which ends the process with 86
+ *   log=FILE         else stderr
+ *   fail=F:N         the N-th call of driver function F (name without _v2 and the like) fails; F:N+ from then on;
+ *                    F:~P% at random; then optionally :CUDA_ERROR_NAME. May be given several times.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -88,6 +88,15 @@ PS_KERNEL2(sim_spin, uint64_t, flag, uint32_t, value)
     }
 }
 
+/* Two ranks meet: each tells its own count and occupies its stream until the other's is as high. */
+PS_KERNEL3(sim_match, uint64_t, mine, uint64_t, theirs, uint32_t, count)
+{
+    __atomic_store_n((uint32_t *)mine, count, __ATOMIC_RELEASE);
+    if (__atomic_load_n((const uint32_t *)theirs, __ATOMIC_ACQUIRE) < count) {
+        simcuda_again();
+    }
+}
+
 /* A structure whose pointers lie at any alignment and that is mostly unused. */
 PS_KERNEL1(sim_packed, struct sim_packed_args, args)
 {
