@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simcuda: tensor maps: opaque to kernels here, which have no hardware to give them to, but they hold the base address in
- * word 0 as the driver's do, for whoever looks for addresses in parameters. No lock.
+ * simcuda: tensor maps: opaque to kernels here, which have no hardware to give them to, but they hold the base
+ * address in word 0 as the driver's do, for whoever looks for addresses in parameters. No state.
  */
 #include <string.h>
 
