@@ -5,7 +5,7 @@
 #include "tests/sim/driver_test.h"
 
 #define N_SEEDS 8
-#define N       64u
+#define N       ((size_t)64)
 
 static CUgraph end_capture(CUstream s)
 {

@@ -2,7 +2,7 @@
 /* simcuda: stream-ordered allocation: what is reused when, what pools keep, and what they give back. */
 #include "tests/sim/driver_test.h"
 
-#define BYTES   65536u
+#define BYTES   ((size_t)65536)
 #define N_SEEDS 8
 
 static CUmemoryPool default_pool(void)
@@ -54,7 +54,7 @@ START_TEST(a_stream_reuses_what_it_freed)
         dt_fill(s, a, i, BYTES / 4);
         dt_fill(s, b, 100 * i, BYTES / 8);
         sum = dt_word(s, a + BYTES - 4) + dt_word(s, b);
-        ck_assert_uint_eq(sum, 101 * i);
+        ck_assert_uint_eq(sum, (uint64_t)101 * i);
         ok(cuMemFreeAsync(a, s));
         ok(cuMemFreeAsync(b, s));
     }
@@ -254,7 +254,7 @@ START_TEST(contents_survive_a_thousand_allocations)
         if (p[i] != 0) {
             ok(cuEventRecord(e, s[i % 3]));
             ok(cuStreamWaitEvent(s[from], e, 0));
-            ck_assert_uint_eq(dt_word(s[from], p[i] + 4 * (words - 1)), value[i]);
+            ck_assert_uint_eq(dt_word(s[from], p[i] + 4 * (uint64_t)(words - 1)), value[i]);
             ok(cuMemFreeAsync(p[i], s[from]));
         }
         if (rand() % 4 == 0) {

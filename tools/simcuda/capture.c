@@ -428,6 +428,7 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream hStream,
 }
 
 /* Edges carry no data here: all of them are full dependencies. */
+/* NOLINTNEXTLINE(readability-function-size): the driver's signature */
 CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream hStream,
                                            CUstreamCaptureStatus *captureStatus_out,
                                            cuuint64_t *id_out, CUgraph *graph_out,

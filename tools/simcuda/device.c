@@ -66,7 +66,7 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
     if (text[0] == '\0') {
         const char *name = strncmp(row->name, "CUDA_ERROR_", 11) == 0 ? row->name + 11 : "no error";
         size_t i = 0;
-        for (; name[i] != '\0' && i < sizeof texts[0] - 1; i++) {
+        for (; i < sizeof texts[0] - 1 && name[i] != '\0'; i++) {
             text[i] = name[i] == '_' ? ' ' : (char)tolower((unsigned char)name[i]);
         }
     }
@@ -116,8 +116,8 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int len, CUdevice dev)
 static void fill_uuid(CUuuid *uuid, CUdevice dev)
 {
     memset(uuid, 0, sizeof *uuid);
-    memcpy(uuid->bytes, "simcuda device", 14);
-    uuid->bytes[15] = (char)dev;
+    memcpy(uuid->bytes, "simcuda", 7);
+    memcpy(&uuid->bytes[12], &dev, sizeof dev); /* the last four */
 }
 
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)

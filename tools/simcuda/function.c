@@ -190,6 +190,7 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSi
     return sim_leave(best_size(minGridSize, blockSize, func, blockSizeLimit));
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the driver's signature */
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
     int *minGridSize, int *blockSize, CUfunction func,
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,

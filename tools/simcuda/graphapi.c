@@ -106,7 +106,7 @@ static CUresult list_end(const struct list *l, size_t *count)
     return CUDA_SUCCESS;
 }
 
-static CUresult nodes(const struct sim_graph *g, CUgraphNode *out, size_t *count, bool roots)
+static CUresult list_nodes(const struct sim_graph *g, CUgraphNode *out, size_t *count, bool roots)
 {
     if (g == NULL || count == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -120,16 +120,16 @@ static CUresult nodes(const struct sim_graph *g, CUgraphNode *out, size_t *count
     return list_end(&l, count);
 }
 
-CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *out, size_t *numNodes)
+CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     SIM_ENTER(0, t);
-    return sim_leave(nodes(graph_of(hGraph), out, numNodes, false));
+    return sim_leave(list_nodes(graph_of(hGraph), nodes, numNodes, false));
 }
 
 CUresult CUDAAPI cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
     SIM_ENTER(0, t);
-    return sim_leave(nodes(graph_of(hGraph), rootNodes, numRootNodes, true));
+    return sim_leave(list_nodes(graph_of(hGraph), rootNodes, numRootNodes, true));
 }
 
 static CUresult neighbours(const struct sim_gnode *n, CUgraphNode *out, size_t *count, bool before)

@@ -24,6 +24,16 @@ static struct sim_exec *exec_of(CUgraphExec handle)
 
 /* ---- instantiation ---- */
 
+static void drop_lanes(struct sim_exec *e)
+{
+    for (size_t i = 0; i < e->n_lanes; i++) {
+        sim_stream_drop(e->lanes[i]);
+    }
+    free(e->lanes);
+    e->lanes = NULL;
+    e->n_lanes = 0;
+}
+
 static CUresult instantiate(CUgraphExec *exec, CUgraph handle, cuuint64_t flags)
 {
     if (exec == NULL || !sim_handle_is(handle, SIM_K_GRAPH)) {
@@ -101,10 +111,7 @@ CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
     if (e->graph->memory->n_blocks > 0 && e->last != NULL) {
         (void)sim_wait_op(t, e->last, "cuGraphExecDestroy"); /* its memory may go */
     }
-    for (size_t i = 0; i < e->n_lanes; i++) {
-        sim_stream_drop(e->lanes[i]);
-    }
-    free(e->lanes);
+    drop_lanes(e);
     sim_op_unref(e->last);
     sim_graph_unref(e->graph);
     free(e);
@@ -218,6 +225,9 @@ static CUresult launch(struct sim_thread *t, struct sim_exec *e, struct sim_stre
         }
         sim_capture_node(s, CU_GRAPH_NODE_TYPE_GRAPH)->child = sim_graph_clone(e->graph);
         return CUDA_SUCCESS;
+    }
+    if (e->n_lanes > 0 && e->lanes[0]->ctx != s->ctx) {
+        drop_lanes(e);
     }
     struct launching l = {.t = t, .exec = e, .ctx = s->ctx};
     l.begin = sim_op_new(SIM_OP_NOP, s, "begin of a graph");

@@ -60,8 +60,10 @@ void sim_stream_drop(struct sim_stream *s)
     if (s->capture != NULL) {
         sim_capture_stream_gone(s);
     }
-    s->destroyed = true;
-    sim_stream_reap(s);
+    if (!s->destroyed) { /* else it went with its context */
+        s->destroyed = true;
+        sim_stream_reap(s);
+    }
 }
 
 struct owned { /* a thread's default stream in one context */
