@@ -242,6 +242,10 @@ static CUresult make_streams(struct ps_engine *e)
 /* Gives back what set_up has made so far. Lock not held. */
 static void tear_down(struct ps_engine *e)
 {
+    /* The arena's first fill may still run. */
+    if (e->drop_stream != NULL) {
+        ps_driver.cuStreamSynchronize(e->drop_stream);
+    }
     ps_pool_fini(e);
     ps_kernels_unload(&ps_driver, &e->kernels);
     CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream};

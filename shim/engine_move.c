@@ -89,7 +89,7 @@ static bool wait_bounded(CUevent event)
     for (unsigned i = 0;; i++) {
         const CUresult r = ps_driver.cuEventQuery(event);
         if (r != CUDA_ERROR_NOT_READY) {
-            return true;
+            return r == CUDA_SUCCESS;
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {

@@ -77,8 +77,8 @@ bool ps_fence_done(struct ps_fence *f)
     if (f == NULL || f->done) {
         return true;
     }
-    /* An error other than "not ready" is the context's death: nothing runs any more, so nothing is pending. */
-    f->done = ps_driver.cuEventQuery(f->event) != CUDA_ERROR_NOT_READY;
+    /* An error tells nothing about the work: only success does. */
+    f->done = ps_driver.cuEventQuery(f->event) == CUDA_SUCCESS;
     return f->done;
 }
 

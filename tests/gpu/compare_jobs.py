@@ -16,6 +16,7 @@ import glob
 import itertools
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -25,6 +26,7 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+STRICT = os.path.join(HERE, "jobs", "strict.py")
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--pagedstash", required=True, help="the command, as built")
 ap.add_argument("--job", default=os.path.join(HERE, "jobs", "moe12.py"))
@@ -34,18 +36,37 @@ ap.add_argument("--steps", type=int, default=10)
 ap.add_argument("--memory-gib", type=int, default=125, help="device memory that jobs side by side may use together")
 ap.add_argument("--repeat", type=int, default=2, help="memory: pairs a configuration")
 ap.add_argument("--timeout", type=int, default=300, help="seconds a job")
-ap.add_argument("--only", default="", help="run only configurations whose name holds this")
+ap.add_argument("--only", default="", help="run only configurations whose name holds this (a regular expression)")
+ap.add_argument("--jobs", type=int, default=4, help="identity: pairs side by side")
 a = ap.parse_args()
 
 # GiB a plain job of the capacity takes at most, with room for its neighbour's start: moe12 on an H200, rounded up.
 NEED = {0.0: 42, 2.0: 55, 4.0: 80}
-room = threading.Semaphore(a.memory_gib)
-turn = threading.Lock()
 
 
-def run(args, stash, metrics):
-    command = [sys.executable, a.job, *args]
-    env = dict(os.environ, PAGEDSTASH_METRICS=metrics)
+class Room:
+    """Device memory of each GPU that is not spoken for."""
+
+    def __init__(self, n_gpus, gib):
+        self.free = [gib] * n_gpus
+        self.changed = threading.Condition()
+
+    def take(self, gib):
+        with self.changed:
+            self.changed.wait_for(lambda: max(self.free) >= gib)
+            gpu = self.free.index(max(self.free))
+            self.free[gpu] -= gib
+            return gpu
+
+    def give(self, gpu, gib):
+        with self.changed:
+            self.free[gpu] += gib
+            self.changed.notify_all()
+
+
+def run(args, stash, metrics, gpu):
+    command = [sys.executable, *([STRICT] if "--deterministic" in args else []), a.job, *args]
+    env = dict(os.environ, PAGEDSTASH_METRICS=metrics, CUDA_VISIBLE_DEVICES=str(gpu))
     if stash:
         command = [a.pagedstash, "run", "--", *command]
     else:
@@ -70,16 +91,13 @@ def run(args, stash, metrics):
 
 
 def pair(name, args, gib):
-    with turn:
-        for _ in range(gib):
-            room.acquire()
+    gpu = room.take(gib)
     try:
         with tempfile.TemporaryDirectory() as m:
-            plain = run(args, False, m)
-            stash = run(args, True, m)
+            plain = run(args, False, m, gpu)
+            stash = run(args, True, m, gpu)
     finally:
-        for _ in range(gib):
-            room.release()
+        room.give(gpu, gib)
     numbers = [[(s["loss"], s["grad_norm"]) for s in r["steps"]] for r in (plain, stash)]
     same = plain["exit"] == 0 and stash["exit"] == 0 and numbers[0] == numbers[1] and len(numbers[0]) == a.steps
     row = {
@@ -90,7 +108,7 @@ def pair(name, args, gib):
     }
     if not same or stash["stderr"].strip():
         row["stderr"] = [plain["stderr"], stash["stderr"]]
-    print(("same  " if same else "DIFFER"), name, "restored", stash["counters"].get("bytes_restored"), row["seconds"],
+    print(("same  " if same else "DIFFER"), name, "restored", stash["counters"].get("bytes_restored"), row["seconds"], row["exit"], row["last_loss"],
           file=sys.stderr, flush=True)
     return row
 
@@ -102,49 +120,57 @@ def identity():
             args = ["--deterministic", "--steps", str(a.steps), "--capacity", str(cap), "--microbatches", str(mb),
                     "--padding", padding] + (["--sync-free"] if free else [])
             name = f"capacity {cap:g} {padding} microbatches {mb}" + (" sync-free" if free else "")
-            if a.only in name:
+            if re.search(a.only, name):
                 todo.append((name, args, NEED[cap]))
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         return list(pool.map(lambda t: pair(*t), todo))
 
 
-def memory():
-    rows = []
-    for cap, free in itertools.product((2.0, 4.0, 0.0), (False, True)):
-        name = f"memory capacity {cap:g}" + (" sync-free" if free else "")
-        if a.only not in name:
-            continue
-        args = ["--sample-memory", "--steps", "14", "--capacity", str(cap)] + (["--sync-free"] if free else [])
-        got = {False: [], True: []}
-        counters = {}
+def memory_row(name, args):
+    gpu = room.take(a.memory_gib)  # alone on its GPU
+    got = {False: [], True: []}
+    counters = {}
+    try:
         for _ in range(a.repeat):
             for stash in (False, True):
                 with tempfile.TemporaryDirectory() as m:
-                    r = run(args, stash, m)
+                    r = run(args, stash, m, gpu)
                 # With --sample-memory the job's own thread may abort the interpreter after its last line, plain too.
                 if not r["end"] or "median_ms" not in r["end"]:
                     print(r["stderr"], file=sys.stderr)
                 got[stash].append(r["end"] or {})
                 counters = r["counters"] if stash else counters
-        row = {"name": name, "arguments": args, "counters": counters}
-        for stash, label in ((False, "plain"), (True, "stash")):
-            mib = [e["used_mib"] for e in got[stash] if "used_mib" in e]
-            ms = [e["median_ms"] for e in got[stash] if "median_ms" in e]
-            row[label] = {"peak_mib": mib, "step_ms": ms}
-        if row["plain"]["step_ms"] and row["stash"]["step_ms"]:
-            row["time_ratio"] = round(statistics.median(row["stash"]["step_ms"]) / statistics.median(row["plain"]["step_ms"]), 4)
-        print(name, "plain", row["plain"], "stash", row["stash"], row.get("time_ratio"), file=sys.stderr, flush=True)
-        rows.append(row)
-    return rows
+    finally:
+        room.give(gpu, a.memory_gib)
+    row = {"name": name, "arguments": args, "counters": counters}
+    for stash, label in ((False, "plain"), (True, "stash")):
+        row[label] = {"peak_mib": [e["used_mib"] for e in got[stash] if "used_mib" in e],
+                      "step_ms": [e["median_ms"] for e in got[stash] if "median_ms" in e]}
+    if row["plain"]["step_ms"] and row["stash"]["step_ms"]:
+        row["time_ratio"] = round(statistics.median(row["stash"]["step_ms"]) / statistics.median(row["plain"]["step_ms"]), 4)
+    print(name, "plain", row["plain"], "stash", row["stash"], row.get("time_ratio"), file=sys.stderr, flush=True)
+    return row
+
+
+def memory():
+    todo = []
+    for cap, free in itertools.product((2.0, 4.0, 0.0), (False, True)):
+        name = f"memory capacity {cap:g}" + (" sync-free" if free else "")
+        if re.search(a.only, name):
+            todo.append((name, ["--sample-memory", "--steps", "14", "--capacity", str(cap)] + (["--sync-free"] if free else [])))
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        return list(pool.map(lambda t: memory_row(*t), todo))
 
 
 def machine():
     q = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
-    gpu, driver = (q.stdout.strip().splitlines() or ["?, ?"])[0].split(", ")
-    return {"gpu": gpu, "driver": driver, "date": datetime.date.today().isoformat(), "host": socket.gethostname()}
+    lines = q.stdout.strip().splitlines() or ["?, ?"]
+    gpu, driver = lines[0].split(", ")
+    return {"gpu": gpu, "n_gpus": len(lines), "driver": driver, "date": datetime.date.today().isoformat(), "host": socket.gethostname()}
 
 
 result = {"what": "compare_jobs", "command": " ".join(sys.argv), **machine()}
+room = Room(result["n_gpus"], a.memory_gib)
 if "identity" in a.what:
     result["identity"] = identity()
 if "memory" in a.what:
