@@ -67,7 +67,7 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
         const char *name = strncmp(row->name, "CUDA_ERROR_", 11) == 0 ? row->name + 11 : "no error";
         size_t i = 0;
         for (; i < sizeof texts[0] - 1 && name[i] != '\0'; i++) {
-            text[i] = name[i] == '_' ? ' ' : (char)tolower((unsigned char)name[i]);
+            text[i] = (char)(name[i] == '_' ? ' ' : tolower((unsigned char)name[i]));
         }
     }
     *pStr = text;
