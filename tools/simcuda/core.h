@@ -24,15 +24,17 @@ struct sim_count {
     uint64_t calls;
     struct sim_count *next;
 };
-/* On success the lock is held and *thread_p set. On failure it is not held. */
-CUresult sim_enter(struct sim_fn *fn, unsigned flags, struct sim_thread **thread_p);
+/* On success the lock is held and *thread_p set. On failure it is not held. caller: return address of the entry. */
+CUresult sim_enter(struct sim_fn *fn, unsigned flags, const void *caller,
+                   struct sim_thread **thread_p);
 /* Gives the lock up and returns result. */
 CUresult sim_leave(CUresult result);
 #define SIM_ENTER(_flags, _thread)                                                                 \
     static struct sim_fn fn_ = {.name = __func__};                                                 \
     struct sim_thread *_thread;                                                                    \
     {                                                                                              \
-        const CUresult entered_ = sim_enter(&fn_, _flags, &(_thread));                             \
+        const CUresult entered_ =                                                                  \
+            sim_enter(&fn_, _flags, __builtin_return_address(0), &(_thread));                      \
         if (entered_ != CUDA_SUCCESS) {                                                            \
             return entered_;                                                                       \
         }                                                                                          \

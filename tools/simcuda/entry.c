@@ -155,7 +155,14 @@ struct sim_count *sim_counts(void)
     return counts;
 }
 
-static CUresult admit(struct sim_thread *t, const char *name, unsigned flags)
+static simcuda_watcher *watcher; /* set by a test program before its threads */
+
+void simcuda_watch(simcuda_watcher *fn)
+{
+    watcher = fn;
+}
+
+static CUresult admit(struct sim_thread *t, const char *name, unsigned flags, const void *caller)
 {
     if ((flags & SIM_ANYTIME) == 0 && !sim_initialised) {
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -163,7 +170,10 @@ static CUresult admit(struct sim_thread *t, const char *name, unsigned flags)
     if (t->in_callback) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
-    const CUresult injected = sim_options_fail(name);
+    CUresult injected = sim_options_fail(name);
+    if (injected == CUDA_SUCCESS && watcher != NULL) {
+        injected = watcher(name, caller);
+    }
     if (injected != CUDA_SUCCESS) {
         sim_log("injected failure %d into %s", (int)injected, name);
         return injected;
@@ -180,7 +190,8 @@ static CUresult admit(struct sim_thread *t, const char *name, unsigned flags)
     return (flags & SIM_UNSAFE) != 0 ? sim_capture_unsafe(t) : CUDA_SUCCESS;
 }
 
-CUresult sim_enter(struct sim_fn *fn, unsigned flags, struct sim_thread **thread_p)
+CUresult sim_enter(struct sim_fn *fn, unsigned flags, const void *caller,
+                   struct sim_thread **thread_p)
 {
     pthread_once(&once, set_up);
     if (forked) {
@@ -192,7 +203,7 @@ CUresult sim_enter(struct sim_fn *fn, unsigned flags, struct sim_thread **thread
     t->ptds = sim_in_ptds;
     struct sim_count *count = count_of(fn);
     count->calls++;
-    const CUresult result = admit(t, count->name, flags);
+    const CUresult result = admit(t, count->name, flags, caller);
     if (result != CUDA_SUCCESS) {
         sim_unlock();
         return result;

@@ -284,4 +284,14 @@ const char *sim_op_describe(const struct sim_op *op, char *buf, size_t size);
 /* For kernels (host functions): "this block is not done, run it again later". Exported for test programs. */
 SIM_API void simcuda_again(void);
 
+/*
+ * For test programs that make calls fail: asked at every call of a driver function, named without suffix, with the
+ * return address of the call. What it returns, unless CUDA_SUCCESS, is what the call returns; nothing else is done
+ * then. It may call simcuda_mapped and no other function of the driver.
+ */
+typedef CUresult simcuda_watcher(const char *name, const void *caller);
+SIM_API void simcuda_watch(simcuda_watcher *fn);
+/* Whether something is mapped at a device address. Only inside of a watcher. */
+SIM_API bool simcuda_mapped(CUdeviceptr address);
+
 #endif

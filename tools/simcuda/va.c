@@ -76,6 +76,11 @@ bool sim_va_find(CUdeviceptr address, const struct sim_mapping **mapping_p, uint
     return true;
 }
 
+bool simcuda_mapped(CUdeviceptr address)
+{
+    return sim_va_find(address, NULL, NULL);
+}
+
 /* Index of the first range that ends behind address. */
 static size_t range_index(CUdeviceptr address)
 {
