@@ -32,7 +32,7 @@ static bool is_ours(const void *p)
 {
     Dl_info info;
 
-    return p != NULL && dladdr(p, &info) != 0 && strstr(info.dli_fname, "pagedstash") != NULL;
+    return p != NULL && dladdr(p, &info) != 0 && strstr(info.dli_fname, "libpagedstash") != NULL;
 }
 
 static void expect_log(struct engine_double *d, const char *text)

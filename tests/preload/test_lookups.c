@@ -45,7 +45,7 @@ static bool is_ours(const void *p, const char *symbol)
 {
     Dl_info info;
 
-    return dladdr(p, &info) != 0 && strstr(info.dli_fname, "pagedstash") != NULL &&
+    return dladdr(p, &info) != 0 && strstr(info.dli_fname, "libpagedstash") != NULL &&
            info.dli_saddr == p && info.dli_sname != NULL && strcmp(info.dli_sname, symbol) == 0;
 }
 
