@@ -7,8 +7,7 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 commands='gcc:gcc g++:g++ meson:meson ninja:ninja-build pkg-config:pkg-config python3:python3'
-files='/usr/include/uthash.h:uthash-dev /usr/include/xxhash.h:libxxhash-dev
-/usr/include/json-c/json.h:libjson-c-dev /usr/include/libelf.h:libelf-dev'
+files='/usr/include/uthash.h:uthash-dev /usr/include/json-c/json.h:libjson-c-dev'
 while :; do
   case ${1:-} in
     --tests)
@@ -18,7 +17,6 @@ while :; do
       ;;
     --all)
       commands="$commands clang:clang clang-tidy:clang-tidy cppcheck:cppcheck valgrind:valgrind"
-      files="$files /usr/share/doc/libclang-rt-14-dev:libclang-rt-14-dev"
       ;;
     *) break ;;
   esac

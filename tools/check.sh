@@ -45,7 +45,8 @@ run_stage() {
   case $1 in
     default) stage default build "" --no-suite slow ;;
     asan)
-      stage asan build-asan "-Db_sanitize=address,undefined -Db_lundef=false" \
+      stage asan build-asan \
+        "-Db_sanitize=address,undefined -Db_lundef=false -Dexpensive-checks=true" \
         --setup sanitized --no-suite slow --no-suite lint
       ;;
     tsan)
