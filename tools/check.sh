@@ -51,7 +51,7 @@ run_stage() {
       ;;
     tsan)
       stage tsan build-tsan "-Db_sanitize=thread -Db_lundef=false" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite fork
+        --setup sanitized --no-suite slow --no-suite lint
       ;;
     clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint ;;
     release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint ;;
