@@ -70,9 +70,9 @@ void ps_guard_enter(struct ps_guard *g)
 {
     g->saved_errno = errno;
     g->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    g->pushed = false;
+    g->pushed = NULL;
     g->current = NULL;
-    ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
+    g->relaxed = ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode) == CUDA_SUCCESS;
     if (ps_driver.cuCtxGetCurrent(&g->current) != CUDA_SUCCESS) {
         g->current = NULL;
     }
@@ -80,28 +80,46 @@ void ps_guard_enter(struct ps_guard *g)
 
 void ps_guard_context(struct ps_guard *g, const struct ps_engine *e)
 {
-    if (g->current != e->ctx && !g->pushed) {
-        g->pushed = ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS;
+    if ((g->pushed != NULL ? g->pushed : g->current) == e->ctx) {
+        return;
     }
+    ps_guard_home(g);
+    if (g->current != e->ctx && (ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS ||
+                                 ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS)) {
+        g->pushed = e->ctx;
+    }
+}
+
+void ps_guard_home(struct ps_guard *g)
+{
+    CUcontext ctx;
+    if (g->pushed != NULL && ps_driver.cuCtxPopCurrent(&ctx) != CUDA_SUCCESS &&
+        ps_driver.cuCtxPopCurrent(&ctx) != CUDA_SUCCESS) {
+        /* One too many on the thread's stack, but the right one on top. */
+        ps_count(errors, 1);
+        ps_driver.cuCtxSetCurrent(g->current);
+    }
+    g->pushed = NULL;
 }
 
 void ps_guard_leave(struct ps_guard *g)
 {
-    if (g->pushed) {
-        CUcontext ctx;
-        ps_driver.cuCtxPopCurrent(&ctx);
+    ps_guard_home(g);
+    if (g->relaxed && ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode) != CUDA_SUCCESS) {
+        ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
     }
-    ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
     errno = g->saved_errno;
 }
 
 bool ps_stream_capturing(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
+    CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
     /* Asking of the legacy stream while another blocking stream captures is an error that says just that. */
-    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-           (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        r = ps_driver.cuStreamIsCapturing(stream, &status);
+    }
+    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static _Atomic uint32_t n_blocking; /* of all contexts: counted before any engine exists */
@@ -119,6 +137,26 @@ void ps_engine_stream_created(CUstream stream, unsigned flags)
     }
 }
 
+/*
+ * A new stream may get the handle of one whose work still runs: nothing of the old one's is taken for
+ * the new one's. Lock held.
+ */
+static void retire_stream(struct ps_engine *e, CUstream stream)
+{
+    static uint64_t n_retired; /* guarded by ps_lock */
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    const uint64_t gone = (uint64_t)1 << 62 | ++n_retired;
+
+    ps_fences_retire(&e->fences, key, gone);
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        g->stream = g->stream == stream ? NULL : g->stream;
+        g->stream_key = g->stream_key == key ? gone : g->stream_key;
+    }
+    for (struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
+        fl->stream_key = fl->stream_key == key ? gone : fl->stream_key;
+    }
+}
+
 /* What is to be recorded on the stream at a boundary is recorded now: later it cannot be. */
 static void flush_stream(CUstream stream, bool gone)
 {
@@ -130,10 +168,12 @@ static void flush_stream(CUstream stream, bool gone)
             (guard.current != e->ctx && stream == CU_STREAM_LEGACY)) {
             continue;
         }
+        ps_guard_context(&guard, e);
         ps_group_flush(e, stream);
-        for (struct ps_group *g = e->groups; g != NULL && gone; g = g->next) {
-            g->stream = g->stream == stream ? NULL : g->stream;
+        if (gone) {
+            retire_stream(e, stream);
         }
+        ps_guard_home(&guard);
     }
     pthread_mutex_unlock(&ps_lock);
     ps_guard_leave(&guard);
@@ -239,16 +279,26 @@ static CUresult make_streams(struct ps_engine *e)
     return r;
 }
 
+/* Once more if refused: what follows takes memory away from under the work. */
+static bool idle_stream(CUstream stream)
+{
+    return stream == NULL || ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS ||
+           ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+}
+
 /* Gives back what set_up has made so far. Lock not held. */
 static void tear_down(struct ps_engine *e)
 {
-    /* The arena's first fill may still run. */
-    if (e->drop_stream != NULL) {
-        ps_driver.cuStreamSynchronize(e->drop_stream);
+    CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream};
+    for (int i = 0; i < 3; i++) {
+        /* The arena's first fill may still run. */
+        if (!idle_stream(*streams[i])) {
+            ps_count(errors, 1);
+            return; /* our own memory stays until the process ends */
+        }
     }
     ps_pool_fini(e);
     ps_kernels_unload(&ps_driver, &e->kernels);
-    CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream};
     for (int i = 0; i < 3; i++) {
         if (*streams[i] != NULL) {
             ps_driver.cuStreamDestroy(*streams[i]);
@@ -379,17 +429,18 @@ void ps_engine_reap(struct ps_engine *e)
         return;
     }
     for (struct ps_unmap *u = ready; u != NULL; u = u->next) {
-        const CUresult r = ps_driver.cuMemUnmap(u->slot.base, u->slot.bytes);
-        ps_count(map_calls, 1);
-        if (r != CUDA_SUCCESS) {
-            ps_count(errors, 1);
-            ps_error("cannot unmap freed memory: %s", ps_driver_error_name(&ps_driver, r));
-        }
+        u->failed = ps_memory_unmap(u->slot.base, u->slot.bytes) != CUDA_SUCCESS;
     }
     pthread_mutex_lock(&ps_lock);
     while (ready != NULL) {
         struct ps_unmap *u = ready;
         ready = u->next;
+        if (u->failed) {
+            /* Its addresses cannot be used again before: the next reaping tries once more. */
+            u->next = e->unmaps;
+            e->unmaps = u;
+            continue;
+        }
         ps_fence_unref(&e->fences, u->ready[0]);
         ps_fence_unref(&e->fences, u->ready[1]);
         ps_slot_give(&u->slot);
@@ -471,9 +522,13 @@ static void end_engine(struct ps_engine *e)
     pthread_mutex_lock(&ps_lock);
     forget(e);
     pthread_mutex_unlock(&ps_lock);
-    ps_driver.cuCtxSynchronize();
-    release_memory(e);
-    tear_down(e);
+    if (ps_driver.cuCtxSynchronize() == CUDA_SUCCESS ||
+        ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
+        release_memory(e);
+        tear_down(e);
+    } else {
+        ps_count(errors, 1); /* work may be left: what it uses stays until the process ends */
+    }
     ps_guard_leave(&g);
 }
 

@@ -112,6 +112,14 @@ static bool spares_reserve(const struct ps_engine *e, const uint32_t n[PS_N_CLAS
     return true;
 }
 
+/* Addresses at which something is still mapped are lost. */
+static void give_slot(const struct ps_tensor *t)
+{
+    if (t->stuck == 0) {
+        ps_slot_give(&t->slot);
+    }
+}
+
 static struct ps_tensor *new_tensor(uint64_t bytes)
 {
     struct ps_tensor *t = calloc(1, sizeof(*t));
@@ -152,7 +160,7 @@ static struct ps_tensor *place_tensor(struct ps_engine *e, uint64_t bytes, uint6
     if (r != CUDA_SUCCESS) {
         ps_debug("no memory for a region tensor of %llu bytes: %s; it stays with the driver",
                  (unsigned long long)bytes, ps_driver_error_name(&ps_driver, r));
-        ps_slot_give(&t->slot);
+        give_slot(t);
         free(t);
         return NULL;
     }
@@ -220,6 +228,17 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
     return begin_tensor(t, g, site, bytes, stream) ? t : NULL;
 }
 
+/* The context a stream belongs to. */
+static CUcontext stream_context(CUstream stream, CUcontext current)
+{
+    CUcontext ctx = current;
+    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+        ps_driver.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    return ctx;
+}
+
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     ps_count(async_allocs_seen, 1);
@@ -234,7 +253,8 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     struct ps_guard guard;
     struct ps_tensor *t = NULL;
     ps_guard_enter(&guard);
-    if (!ps_stream_capturing(stream)) {
+    /* Memory is of the stream's device, whatever context is current. */
+    if (!ps_stream_capturing(stream) && stream_context(stream, guard.current) == guard.current) {
         struct ps_engine *e = ps_engine_make(guard.current);
         if (e != NULL) {
             pthread_mutex_lock(&ps_lock);
@@ -296,7 +316,7 @@ void ps_tensor_die(struct ps_tensor *t)
     t->arrived = ps_fence_unref(&e->fences, t->arrived);
     if (was == PS_OUT) {
         ps_fence_unref(&e->fences, t->ready[0]);
-        ps_slot_give(&t->slot);
+        give_slot(t);
         free(t);
         return;
     }
@@ -330,17 +350,6 @@ static void free_locked(struct ps_tensor *t, struct ps_fence *f)
     }
 }
 
-/* The context a stream belongs to. */
-static CUcontext stream_context(CUstream stream, CUcontext current)
-{
-    CUcontext ctx = current;
-    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
-        ps_driver.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS) {
-        return NULL;
-    }
-    return ctx;
-}
-
 bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream)
 {
     if (!ps_in_window(ptr)) {
@@ -349,21 +358,23 @@ bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream)
     struct ps_guard guard;
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
-    struct ps_tensor *t = ps_stream_capturing(stream) ? NULL : find_base(ptr);
+    struct ps_tensor *t = find_base(ptr);
     if (t != NULL) {
         struct ps_engine *e = t->engine;
         struct ps_fence *f = NULL;
-        if (stream_context(stream, guard.current) == e->ctx) {
+        if (!ps_stream_capturing(stream) && stream_context(stream, guard.current) == e->ctx) {
             CUresult r;
+            ps_guard_context(&guard, e);
             f = ps_fence_record(&e->fences, e->ctx, stream, &r);
         }
         if (f == NULL) {
             /* A stream of another context, or the driver refuses: order by waiting. */
             pthread_mutex_unlock(&ps_lock);
             ps_count(host_syncs, 1);
-            ps_driver.cuStreamSynchronize(stream);
+            const bool idle = ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS ||
+                              ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
             pthread_mutex_lock(&ps_lock);
-            t = find_base(ptr);
+            t = idle ? find_base(ptr) : NULL;
         }
         ps_guard_context(&guard, e);
         if (t != NULL) {

@@ -65,6 +65,7 @@ struct ps_tensor {
     struct ps_slot slot;
     uint64_t bytes;  /* as the job asked */
     uint64_t serial; /* unique for the process */
+    uint64_t stuck;  /* out, and so many bytes from its base could not be unmapped */
     uint32_t n_chunks[PS_N_CLASSES];
     struct ps_chunk *chunks; /* in address order; NULL when out */
     struct ps_copy *copy;    /* cached or out */
@@ -114,6 +115,7 @@ struct ps_unmap {
     struct ps_unmap *next;
     struct ps_slot slot;
     struct ps_fence *ready[2];
+    bool failed; /* the driver has refused */
 };
 
 struct ps_pool_piece {
@@ -143,6 +145,8 @@ struct ps_page_pool {
     uint16_t seq;
     struct ps_budget budget;
     bool growing;
+    bool loose;  /* a drop is on its way that `pushed` is not behind */
+    bool broken; /* the free list is not as we think: nothing more is given or taken */
     struct ps_fence
         *pushed; /* behind the last drop or grow: the list's tail is moved in this order */
     struct ps_copy *drops, **drops_end; /* enqueued, not yet seen complete */
@@ -197,12 +201,15 @@ struct ps_guard {
     int saved_errno;
     CUstreamCaptureMode mode;
     CUcontext current; /* as the job has it; NULL when none */
-    bool pushed;
+    CUcontext pushed;  /* current in its place; NULL: none */
+    bool relaxed;      /* mode holds the job's */
 };
 void ps_guard_enter(struct ps_guard *g);
 void ps_guard_leave(struct ps_guard *g);
-/* Makes the engine's context current until ps_guard_leave. */
+/* Makes the engine's context current until ps_guard_leave, or until another engine's is made so. */
 void ps_guard_context(struct ps_guard *g, const struct ps_engine *e);
+/* The job's context is current again. */
+void ps_guard_home(struct ps_guard *g);
 
 struct ps_thread *ps_thread_self(void); /* NULL when host memory is exhausted */
 uint64_t ps_thread_number(void);
@@ -215,6 +222,7 @@ struct ps_engine *ps_engine_make(CUcontext ctx);
 void ps_engine_poll(struct ps_engine *e);
 /* Undoes mappings whose fences are done. Lock not held. */
 void ps_engine_reap(struct ps_engine *e);
+/* True also when the driver does not say. */
 bool ps_stream_capturing(CUstream stream);
 /* The job has blocking streams: then a record in the legacy stream is a barrier for them. */
 bool ps_streams_blocking(void);
@@ -247,6 +255,10 @@ void ps_memory_trim_pool(const struct ps_engine *e);
 void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t);
 CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
                           CUmemGenericAllocationHandle *handle_p);
+/* Once more if it fails; counts and says so. */
+CUresult ps_memory_unmap(uint64_t base, uint64_t bytes);
+/* The same for the first bytes of a tensor's place; notes what is stuck. */
+CUresult ps_memory_unmap_tensor(struct ps_tensor *t, uint64_t bytes);
 CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t bytes);
 
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);

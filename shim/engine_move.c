@@ -81,25 +81,33 @@ static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
 }
 
 /* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
-static bool wait_bounded(CUevent event)
+static CUresult wait_bounded(CUevent event)
 {
     struct timespec start;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (unsigned i = 0;; i++) {
         const CUresult r = ps_driver.cuEventQuery(event);
-        if (r != CUDA_ERROR_NOT_READY) {
-            return r == CUDA_SUCCESS;
-        }
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {
-            return false;
+        if (r != CUDA_ERROR_NOT_READY || now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {
+            return r;
         }
         if (i > 100) {
             const struct timespec pause = {0, 20000};
             nanosleep(&pause, NULL);
         }
     }
+}
+
+/*
+ * Lock held, so that the stream is not destroyed meanwhile. To ask of one that captures would end the
+ * capture.
+ */
+static bool last_stream_idle(const struct ps_engine *e)
+{
+    const CUstream stream = e->groups_last != NULL ? e->groups_last->stream : NULL;
+    return stream != NULL && stream != CU_STREAM_PER_THREAD && !ps_stream_capturing(stream) &&
+           ps_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
 /*
@@ -111,15 +119,13 @@ static bool throttle(struct ps_engine *e, uint64_t thread)
     struct ps_fence *f = throttle_fence(e, thread);
     bool done = ps_fence_done(f);
     if (!done && !e->stalled) {
-        const CUstream stream = e->groups_last->stream;
         pthread_mutex_unlock(&ps_lock);
-        done = wait_bounded(f->event);
-        const bool idle = done && stream != NULL && stream != CU_STREAM_PER_THREAD &&
-                          ps_driver.cuStreamQuery(stream) == CUDA_SUCCESS;
+        const CUresult r = wait_bounded(f->event);
+        done = r == CUDA_SUCCESS;
         pthread_mutex_lock(&ps_lock);
         ps_count(throttle_waits, 1);
-        ps_count(idle_waits, idle);
-        if (!done) {
+        ps_count(idle_waits, done && last_stream_idle(e));
+        if (r == CUDA_ERROR_NOT_READY) {
             ps_warn(
                 "a stash has not ended within %d s: the GPU seems to wait for this thread; groups stay on the "
                 "device until it has",
@@ -153,7 +159,7 @@ static void await_pages(struct ps_engine *e, uint64_t pages)
         struct ps_fence *f = ps_fence_ref(p->drops->dropped);
         if (!ps_fence_done(f)) {
             pthread_mutex_unlock(&ps_lock);
-            const bool done = wait_bounded(f->event);
+            const bool done = wait_bounded(f->event) == CUDA_SUCCESS;
             pthread_mutex_lock(&ps_lock);
             ps_count(throttle_waits, 1);
             e->stalled = !done;
@@ -298,7 +304,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         if (!may_leave(e, g, thread)) {
             continue;
         }
-        if (e->no_gain || !may) {
+        if (e->no_gain || !may || e->pool.broken) {
             g->kept = true;
             continue;
         }
@@ -365,10 +371,14 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
         pthread_mutex_unlock(&ps_lock);
         r = ps_memory_build(e, t[i], &take);
-        if (r == CUDA_ERROR_OUT_OF_MEMORY) {
-            /* The reserve is in use: what is freed but not yet finished is the last resort. */
-            ps_count(host_syncs, 1);
-            ps_driver.cuCtxSynchronize();
+        if (r != CUDA_SUCCESS) {
+            /* Once more: the data has no other way home. */
+            ps_count(errors, r != CUDA_ERROR_OUT_OF_MEMORY);
+            if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+                /* The reserve is in use: what is freed but not yet finished is the last resort. */
+                ps_count(host_syncs, 1);
+                ps_driver.cuCtxSynchronize();
+            }
             pthread_mutex_lock(&ps_lock);
             ps_engine_poll(e);
             ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
@@ -389,7 +399,7 @@ static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_
             pthread_mutex_unlock(&ps_lock);
             /* A restore may have been enqueued before the failure. */
             ps_driver.cuCtxSynchronize();
-            ps_driver.cuMemUnmap(t[i]->slot.base, t[i]->slot.bytes);
+            (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
             pthread_mutex_lock(&ps_lock);
             ps_memory_take_back(e, t[i]);
         }

@@ -328,6 +328,7 @@ static CUresult enter_one(struct ps_tensor *t, struct ps_guard *guard, CUstream 
         const bool own = stream != NULL && guard->current == e->ctx;
         ps_guard_context(guard, e);
         r = make_resident(t, own ? stream : e->restore_stream);
+        ps_guard_home(guard);
     }
     if (r != CUDA_SUCCESS) {
         return r;

@@ -20,6 +20,34 @@ uint64_t ps_stream_key(CUcontext ctx, CUstream stream)
     return (uint64_t)(uintptr_t)stream;
 }
 
+static struct ps_fence *make(struct ps_fences *pool, CUresult *r_p)
+{
+    struct ps_fence *f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        *r_p = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    *r_p = ps_driver.cuEventCreate(&f->event, CU_EVENT_DISABLE_TIMING);
+    if (*r_p != CUDA_SUCCESS) {
+        free(f);
+        return NULL;
+    }
+    f->all_next = pool->all;
+    pool->all = f;
+    return f;
+}
+
+static void discard(struct ps_fences *pool, struct ps_fence *f)
+{
+    struct ps_fence **at = &pool->all;
+    while (*at != f) {
+        at = &(*at)->all_next;
+    }
+    *at = f->all_next;
+    ps_driver.cuEventDestroy(f->event);
+    free(f);
+}
+
 struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream stream,
                                  CUresult *r_p)
 {
@@ -27,14 +55,8 @@ struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream
     if (f != NULL) {
         pool->idle = f->next;
     } else {
-        f = calloc(1, sizeof(*f));
+        f = make(pool, r_p);
         if (f == NULL) {
-            *r_p = CUDA_ERROR_OUT_OF_MEMORY;
-            return NULL;
-        }
-        *r_p = ps_driver.cuEventCreate(&f->event, CU_EVENT_DISABLE_TIMING);
-        if (*r_p != CUDA_SUCCESS) {
-            free(f);
             return NULL;
         }
     }
@@ -43,8 +65,8 @@ struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream
     f->done = false;
     *r_p = ps_driver.cuEventRecord(f->event, stream);
     if (*r_p != CUDA_SUCCESS) {
-        f->next = pool->idle;
-        pool->idle = f;
+        /* Perhaps the event is of another context: it would fail the next record too. */
+        discard(pool, f);
         return NULL;
     }
     return f;
@@ -90,8 +112,16 @@ CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream)
     return ps_driver.cuStreamWaitEvent(stream, f->event, CU_EVENT_WAIT_DEFAULT);
 }
 
+void ps_fences_retire(struct ps_fences *pool, uint64_t key, uint64_t new_key)
+{
+    for (struct ps_fence *f = pool->all; f != NULL; f = f->all_next) {
+        f->stream_key = f->stream_key == key ? new_key : f->stream_key;
+    }
+}
+
 void ps_fences_fini(struct ps_fences *pool)
 {
+    pool->all = NULL;
     while (pool->idle != NULL) {
         struct ps_fence *f = pool->idle;
         pool->idle = f->next;

@@ -18,10 +18,12 @@ struct ps_fence {
     uint32_t refs;
     bool done; /* seen complete */
     struct ps_fence *next;
+    struct ps_fence *all_next; /* of its pool */
 };
 
 struct ps_fences {
     struct ps_fence *idle;
+    struct ps_fence *all;
 };
 
 /* Identifies a stream for the process: the per-thread default stream differs by thread, the legacy one by context. */
@@ -38,6 +40,8 @@ struct ps_fence *ps_fence_unref(struct ps_fences *pool, struct ps_fence *f);
 bool ps_fence_done(struct ps_fence *f);
 /* Makes `stream` wait; nothing when f is NULL, done, or recorded on the same stream. */
 CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream);
+/* The stream goes: its fences get a key no stream has, for another may get its handle. */
+void ps_fences_retire(struct ps_fences *pool, uint64_t key, uint64_t new_key);
 void ps_fences_fini(struct ps_fences *pool);
 
 #endif

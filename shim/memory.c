@@ -261,6 +261,27 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
     return ps_driver.cuMemSetAccess(base, bytes, desc, 1 + e->n_peers);
 }
 
+CUresult ps_memory_unmap(uint64_t base, uint64_t bytes)
+{
+    CUresult r = ps_driver.cuMemUnmap(base, bytes);
+    ps_count(map_calls, 1);
+    if (r != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        r = ps_driver.cuMemUnmap(base, bytes);
+    }
+    if (r != CUDA_SUCCESS) {
+        ps_error("cannot unmap memory: %s", ps_driver_error_name(&ps_driver, r));
+    }
+    return r;
+}
+
+CUresult ps_memory_unmap_tensor(struct ps_tensor *t, uint64_t bytes)
+{
+    const CUresult r = bytes != 0 ? ps_memory_unmap(t->slot.base, bytes) : CUDA_SUCCESS;
+    t->stuck = r != CUDA_SUCCESS ? bytes : 0;
+    return r;
+}
+
 void ps_memory_trim_pool(const struct ps_engine *e)
 {
     CUmemoryPool pool;
@@ -304,12 +325,7 @@ static struct ps_chunk *create_chunk(struct ps_engine *e, unsigned k, CUresult *
 static void unmap_victims(struct ps_engine *e, struct ps_take *take)
 {
     for (struct ps_tensor *v = take->victims; v != NULL; v = v->lru_next) {
-        const CUresult r = ps_driver.cuMemUnmap(v->slot.base, v->slot.bytes);
-        ps_count(map_calls, 1);
-        if (r != CUDA_SUCCESS) {
-            ps_count(errors, 1);
-            ps_error("cannot unmap a stashed tensor: %s", ps_driver_error_name(&ps_driver, r));
-        }
+        (void)ps_memory_unmap_tensor(v, v->slot.bytes);
     }
     pthread_mutex_lock(&ps_lock);
     while (take->victims != NULL) {
@@ -327,10 +343,10 @@ static void unmap_victims(struct ps_engine *e, struct ps_take *take)
 }
 
 /* Maps the chunks largest first, as n_chunks says. On failure everything mapped is unmapped again. */
-static CUresult map_chunks(struct ps_engine *e, const struct ps_tensor *t)
+static CUresult map_chunks(struct ps_engine *e, struct ps_tensor *t)
 {
     uint64_t done = 0;
-    CUresult r = CUDA_SUCCESS;
+    CUresult r = ps_memory_unmap_tensor(t, t->stuck);
     for (const struct ps_chunk *c = t->chunks; c != NULL && r == CUDA_SUCCESS; c = c->next) {
         r = ps_driver.cuMemMap(t->slot.base + done, c->bytes, 0, c->handle, 0);
         ps_count(map_calls, 1);
@@ -339,12 +355,8 @@ static CUresult map_chunks(struct ps_engine *e, const struct ps_tensor *t)
     if (r == CUDA_SUCCESS) {
         r = ps_memory_access(e, t->slot.base, t->slot.bytes);
     }
-    if (r != CUDA_SUCCESS) {
-        uint64_t at = 0;
-        for (const struct ps_chunk *c = t->chunks; c != NULL && at < done; c = c->next) {
-            ps_driver.cuMemUnmap(t->slot.base + at, c->bytes);
-            at += c->bytes;
-        }
+    if (r != CUDA_SUCCESS && t->stuck == 0) {
+        (void)ps_memory_unmap_tensor(t, done);
     }
     return r;
 }

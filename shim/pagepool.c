@@ -156,7 +156,7 @@ enum ps_status ps_pool_init(struct ps_engine *e)
 
 static void release_piece(struct ps_pool_piece *piece)
 {
-    ps_driver.cuMemUnmap(piece->base, piece->bytes);
+    ps_memory_unmap(piece->base, piece->bytes);
     ps_driver.cuMemRelease(piece->handle);
     ps_count(map_calls, 1);
     free(piece);
@@ -247,6 +247,20 @@ static struct ps_pool_piece *map_piece(struct ps_engine *e, uint64_t base, uint6
     return piece;
 }
 
+/*
+ * The free list is being changed on the stash stream, but no event could be recorded behind that: waits. The work before
+ * it is a stash at most.
+ */
+static void await_change(struct ps_engine *e)
+{
+    ps_count(errors, 1);
+    ps_count(host_syncs, 1);
+    if (ps_driver.cuStreamSynchronize(e->stash_stream) != CUDA_SUCCESS) {
+        ps_error("cannot tell when the page pool has changed: nothing more goes out");
+        e->pool.broken = true;
+    }
+}
+
 /* Enters a mapped piece's pages into the free list, before any later stash. */
 static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
 {
@@ -257,12 +271,14 @@ static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
 
     r = ps_kernels_grow(&ps_driver, &e->kernels, e->stash_stream, p->list, (uint32_t)first,
                         (uint32_t)count);
-    struct ps_fence *f =
-        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r) : NULL;
-    if (f == NULL) {
+    if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot grow the page pool: %s", ps_driver_error_name(&ps_driver, r));
         return false;
+    }
+    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    if (f == NULL) {
+        await_change(e);
     }
     ps_fence_unref(&e->fences, p->pushed);
     p->pushed = f;
@@ -302,13 +318,13 @@ static void ensure_tables(struct ps_engine *e, uint64_t pages)
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
-    if (p->growing) {
+    if (p->growing || p->broken) {
         return;
     }
     ensure_tables(e, pages);
     const uint64_t available = ps_budget_available(&p->budget);
     /* A growth runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
-    if (available >= pages || p->growing || !ps_fence_done(p->pushed)) {
+    if (available >= pages || p->growing || p->loose || !ps_fence_done(p->pushed)) {
         return;
     }
     const uint64_t bytes = round_up((pages - available) * p->page_bytes, p->grow_unit);
@@ -321,7 +337,8 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
     struct ps_pool_piece *piece = map_piece(e, base, bytes);
     pthread_mutex_lock(&ps_lock);
     p->growing = false;
-    if (piece != NULL && (!ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
+    if (piece != NULL &&
+        (p->loose || !ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
         pthread_mutex_unlock(&ps_lock);
         release_piece(piece);
         pthread_mutex_lock(&ps_lock);
@@ -331,19 +348,25 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 void ps_pool_shrink(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
-    if (p->pieces == NULL || p->growing || !ps_budget_idle(&p->budget) ||
-        !ps_fence_done(p->pushed)) {
+    if (p->pieces == NULL || p->growing || p->loose || p->broken ||
+        !ps_budget_idle(&p->budget) || !ps_fence_done(p->pushed)) {
         return;
     }
-    CUresult r = poke(p->list + offsetof(struct ps_free_list, head), 0, e->stash_stream);
-    if (r == CUDA_SUCCESS) {
-        r = poke(p->list + offsetof(struct ps_free_list, tail), 0, e->stash_stream);
-    }
-    struct ps_fence *f =
-        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r) : NULL;
-    if (f == NULL) {
+    /* Both ends in one fill: it cannot fail by halves. */
+    static_assert(offsetof(struct ps_free_list, tail) == 8 + offsetof(struct ps_free_list, head),
+                  "head and tail lie together");
+    CUresult r = ps_driver.cuMemsetD32Async(p->list + offsetof(struct ps_free_list, head), 0, 4,
+                                            e->stash_stream);
+    if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         return;
+    }
+    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    if (f == NULL) {
+        await_change(e);
+        if (p->broken) {
+            return;
+        }
     }
     ps_fence_unref(&e->fences, p->pushed);
     p->pushed = f;
@@ -440,13 +463,26 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
     }
 }
 
+/* Behind all that the drop stream was given; from here on the next change of the list's tail waits for it. */
+static struct ps_fence *push_fence(struct ps_engine *e, CUresult *r_p)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->drop_stream, r_p);
+    p->loose = f == NULL;
+    if (f != NULL) {
+        ps_fence_unref(&e->fences, p->pushed);
+        p->pushed = ps_fence_ref(f);
+    }
+    return f;
+}
+
 CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                         struct ps_fence *after)
 {
     struct ps_page_pool *p = &e->pool;
     struct ps_batch b;
     const uint64_t key = ps_stream_key(e->ctx, e->drop_stream);
-    CUresult r = ps_fence_wait(after, key, e->drop_stream);
+    CUresult r = p->broken ? CUDA_ERROR_UNKNOWN : ps_fence_wait(after, key, e->drop_stream);
 
     memset(&b, 0, sizeof(b));
     b.pool = p->base;
@@ -463,12 +499,8 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
     if (r == CUDA_SUCCESS) {
         r = ps_kernels_drop(&ps_driver, &e->kernels, e->drop_stream, &b);
     }
-    struct ps_fence *f =
-        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r) : NULL;
-    if (f != NULL) {
-        ps_fence_unref(&e->fences, p->pushed);
-        p->pushed = ps_fence_ref(f);
-    } else {
+    struct ps_fence *f = r == CUDA_SUCCESS ? push_fence(e, &r) : NULL;
+    if (f == NULL) {
         ps_count(errors, 1);
         ps_error("cannot give pages back: %s; they are lost to the pool",
                  ps_driver_error_name(&ps_driver, r));
@@ -495,6 +527,10 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
 void ps_pool_poll(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
+    if (p->loose) {
+        CUresult r;
+        ps_fence_unref(&e->fences, push_fence(e, &r));
+    }
     /* In the order of the drop stream; a drop's stash is settled first, since flights are polled before. */
     while (p->drops != NULL && p->drops->settled && ps_fence_done(p->drops->dropped)) {
         struct ps_copy *c = p->drops;
