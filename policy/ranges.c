@@ -98,6 +98,7 @@ void ps_ranges_give(struct ps_ranges *r, uint64_t base, uint64_t size)
         r->free[i].size += size;
     } else {
         if (r->n_free == r->n_room) {
+            ps_assert(r->n_room > 0);
             struct ps_range *more = realloc(r->free, 2 * r->n_room * sizeof(*more));
             if (more == NULL) {
                 return;

@@ -38,11 +38,12 @@ struct ps_site *ps_sites_get(struct ps_sites *s, uint32_t name, uint32_t ordinal
 
 void ps_sites_fini(struct ps_sites *s)
 {
-    struct ps_site_entry *e;
-    struct ps_site_entry *next;
-    HASH_ITER (hh, s->table, e, next) {
-        HASH_DEL(s->table, e);
+    struct ps_site_entry *e = s->table;
+    HASH_CLEAR(hh, s->table); /* the entries stay linked */
+    while (e != NULL) {
+        struct ps_site_entry *next = e->hh.next;
         free(e);
+        e = next;
     }
 }
 
