@@ -111,7 +111,7 @@ void ps_guard_leave(struct ps_guard *g)
     errno = g->saved_errno;
 }
 
-bool ps_stream_capturing(CUstream stream)
+enum ps_capture ps_stream_capture(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
@@ -119,7 +119,10 @@ bool ps_stream_capturing(CUstream stream)
     if (r != CUDA_SUCCESS && r != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         r = ps_driver.cuStreamIsCapturing(stream, &status);
     }
-    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (r == CUDA_SUCCESS) {
+        return status == CU_STREAM_CAPTURE_STATUS_NONE ? PS_CAPTURE_NO : PS_CAPTURE_YES;
+    }
+    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? PS_CAPTURE_YES : PS_CAPTURE_UNKNOWN;
 }
 
 static _Atomic uint32_t n_blocking; /* of all contexts: counted before any engine exists */

@@ -358,11 +358,13 @@ bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream)
     struct ps_guard guard;
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
-    struct ps_tensor *t = find_base(ptr);
+    /* Under capture the driver refuses memory that the graph did not allocate; so it shall refuse ours. */
+    const enum ps_capture capture = ps_stream_capture(stream);
+    struct ps_tensor *t = capture != PS_CAPTURE_YES ? find_base(ptr) : NULL;
     if (t != NULL) {
         struct ps_engine *e = t->engine;
         struct ps_fence *f = NULL;
-        if (!ps_stream_capturing(stream) && stream_context(stream, guard.current) == e->ctx) {
+        if (capture == PS_CAPTURE_NO && stream_context(stream, guard.current) == e->ctx) {
             CUresult r;
             ps_guard_context(&guard, e);
             f = ps_fence_record(&e->fences, e->ctx, stream, &r);

@@ -222,8 +222,13 @@ struct ps_engine *ps_engine_make(CUcontext ctx);
 void ps_engine_poll(struct ps_engine *e);
 /* Undoes mappings whose fences are done. Lock not held. */
 void ps_engine_reap(struct ps_engine *e);
+enum ps_capture { PS_CAPTURE_NO, PS_CAPTURE_YES, PS_CAPTURE_UNKNOWN };
+enum ps_capture ps_stream_capture(CUstream stream);
 /* True also when the driver does not say. */
-bool ps_stream_capturing(CUstream stream);
+static inline bool ps_stream_capturing(CUstream stream)
+{
+    return ps_stream_capture(stream) != PS_CAPTURE_NO;
+}
 /* The job has blocking streams: then a record in the legacy stream is a barrier for them. */
 bool ps_streams_blocking(void);
 /* A stash of the group was seen complete. Lock held. Frees the flight. */
@@ -294,6 +299,9 @@ CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
 /* Takes a cached tensor's place back, unless the driver refuses to order that: then it stays cached. Lock held. */
 CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 
+/* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
+CUresult ps_wait_bounded(CUevent event);
+
 /* ---- engine_touch.c ---- */
 /* Work that uses the tensor has been enqueued on the stream, which belongs to ctx. Lock held. */
 void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream);
@@ -303,7 +311,7 @@ void ps_group_flush(struct ps_engine *e, CUstream stream);
 /* ---- engine_release.c ---- */
 /*
  * Between steps, while sites are still being learned: what the steps before held too much of goes back to the device.
- * Waits for the device; only then. Lock not held.
+ * Waits for freed memory to be idle; only then. Lock not held.
  */
 void ps_engine_settle_down(struct ps_engine *e);
 

@@ -67,6 +67,8 @@ static inline bool ps_hook_again(CUresult r)
     return r == CUDA_ERROR_OUT_OF_MEMORY && ps_engine_give_back();
 }
 bool ps_hook_capturing(CUstream stream);
+/* Of a device; NULL when the driver does not say. */
+CUmemoryPool ps_hook_default_pool(CUdevice device);
 
 /* Live tensors of ours answer as pool memory does where that differs from mapped memory. */
 bool ps_hook_owned(CUdeviceptr ptr);

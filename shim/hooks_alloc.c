@@ -10,7 +10,7 @@
 
 static _Atomic(CUmemoryPool) default_pools[N_DEVICES]; /* constant for a device; set from NULL */
 
-static CUmemoryPool default_pool(CUdevice device)
+CUmemoryPool ps_hook_default_pool(CUdevice device)
 {
     CUmemoryPool pool = NULL;
 
@@ -35,7 +35,7 @@ static bool is_default_pool(CUmemoryPool pool)
     if (pool == NULL && ps_driver.cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS) {
         return false;
     }
-    return pool != NULL && pool == default_pool(device);
+    return pool != NULL && pool == ps_hook_default_pool(device);
 }
 
 /* True: done, *ptr_p is the engine's. */
@@ -133,11 +133,7 @@ CUresult ps_hook_free_async(PFN_cuMemFreeAsync_v11020 real, bool ptds, CUdevicep
 {
     const CUstream resolved = ps_stream_resolve(stream, ptds);
 
-    /*
-     * Under capture the driver refuses memory that the graph did not allocate; so it shall refuse
-     * ours.
-     */
-    if (ps_in_window(ptr) && !ps_hook_capturing(resolved) && ps_engine_free_async(ptr, resolved)) {
+    if (ps_in_window(ptr) && ps_engine_free_async(ptr, resolved)) {
         return CUDA_SUCCESS;
     }
     return real(ptr, stream);

@@ -12,7 +12,8 @@
 /*
  * Asked of the stream itself: a capture spreads to other streams by events. On the legacy stream
  * the driver answers with an error while another stream is capturing; nothing may be put into it
- * then.
+ * then. True also when the driver does not say: what a capture may hold is pinned, which is never
+ * wrong.
  */
 bool ps_hook_capturing(CUstream stream)
 {
@@ -21,10 +22,12 @@ bool ps_hook_capturing(CUstream stream)
     if (!ps_capture_ever_begun()) {
         return false;
     }
-    const CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
+    CUresult r = ps_driver.cuStreamIsCapturing(stream, &status);
 
-    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-           (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        r = ps_driver.cuStreamIsCapturing(stream, &status);
+    }
+    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CUstream stream)

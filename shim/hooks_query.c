@@ -60,13 +60,6 @@ union value {
     void *pointer;
 };
 
-static CUmemoryPool pool_of(const struct ps_tensor_info *info)
-{
-    CUmemoryPool pool = NULL;
-
-    return ps_driver.cuDeviceGetDefaultMemPool(&pool, info->device) == CUDA_SUCCESS ? pool : NULL;
-}
-
 /* The attribute's size, 0: pool memory has none, -1: not known here. */
 static int attribute_of(const struct ps_tensor_info *info, CUpointer_attribute attribute,
                         CUdeviceptr ptr, union value *v)
@@ -113,7 +106,7 @@ static int attribute_of(const struct ps_tensor_info *info, CUpointer_attribute a
         v->u32 = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
         return sizeof(v->u32);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        v->pointer = pool_of(info);
+        v->pointer = ps_hook_default_pool(info->device);
         return sizeof(v->pointer);
     default:
         return -1;

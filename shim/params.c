@@ -153,7 +153,7 @@ static bool query_params(CUfunction f, struct param *params, unsigned *n_p, bool
         if (r != CUDA_SUCCESS) {
             *n_p = 0;
             *lasting_p = first == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_INVALID_VALUE;
-            return harmless(first) || harmless(r);
+            return harmless(first) && harmless(r);
         }
     }
     for (size_t i = 0; r == CUDA_SUCCESS && i < MAX_PARAMS; i++) {
