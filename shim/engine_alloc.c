@@ -376,11 +376,14 @@ bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream)
             const bool idle = ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS ||
                               ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
             pthread_mutex_lock(&ps_lock);
-            t = idle ? find_base(ptr) : NULL;
+            f = idle ? NULL : ps_fence_never();
+            t = find_base(ptr);
         }
         ps_guard_context(&guard, e);
         if (t != NULL) {
             free_locked(t, f);
+        } else {
+            ps_fence_unref(&e->fences, f);
         }
     }
     pthread_mutex_unlock(&ps_lock);
@@ -400,11 +403,12 @@ bool ps_engine_free_sync(CUdeviceptr ptr)
     pthread_mutex_unlock(&ps_lock);
     if (t != NULL) {
         ps_guard_context(&guard, t->engine);
-        ps_driver.cuCtxSynchronize();
+        const bool idle = ps_driver.cuCtxSynchronize() == CUDA_SUCCESS ||
+                          ps_driver.cuCtxSynchronize() == CUDA_SUCCESS;
         pthread_mutex_lock(&ps_lock);
         t = find_base(ptr);
         if (t != NULL) {
-            free_locked(t, NULL);
+            free_locked(t, idle ? NULL : ps_fence_never());
         }
         pthread_mutex_unlock(&ps_lock);
     }

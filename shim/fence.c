@@ -100,8 +100,14 @@ bool ps_fence_done(struct ps_fence *f)
         return true;
     }
     /* An error tells nothing about the work: only success does. */
-    f->done = ps_driver.cuEventQuery(f->event) == CUDA_SUCCESS;
+    f->done = f->event != NULL && ps_driver.cuEventQuery(f->event) == CUDA_SUCCESS;
     return f->done;
+}
+
+struct ps_fence *ps_fence_never(void)
+{
+    static struct ps_fence never = {.refs = 1};
+    return ps_fence_ref(&never);
 }
 
 CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream)

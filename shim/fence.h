@@ -38,6 +38,8 @@ struct ps_fence *ps_fence_ref(struct ps_fence *f);
 struct ps_fence *ps_fence_unref(struct ps_fences *pool, struct ps_fence *f);
 /* Seen complete? NULL counts as done. Asks the driver when not known yet. */
 bool ps_fence_done(struct ps_fence *f);
+/* Stands for work of which nobody will ever know that it is done: what it guards is not used again. */
+struct ps_fence *ps_fence_never(void);
 /* Makes `stream` wait; nothing when f is NULL, done, or recorded on the same stream. */
 CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream);
 /* The stream goes: its fences get a key no stream has, for another may get its handle. */

@@ -248,8 +248,8 @@ static struct ps_pool_piece *map_piece(struct ps_engine *e, uint64_t base, uint6
 }
 
 /*
- * The free list is being changed on the stash stream, but no event could be recorded behind that: waits. The work before
- * it is a stash at most.
+ * The free list is being changed on the stash stream, but no event could be recorded behind that: waits. The work
+ * before it is a stash at most.
  */
 static void await_change(struct ps_engine *e)
 {
