@@ -17,6 +17,7 @@ while :; do
       ;;
     --all)
       commands="$commands clang:clang clang-tidy:clang-tidy cppcheck:cppcheck valgrind:valgrind"
+      files="$files /usr/share/doc/libclang-rt-14-dev:libclang-rt-14-dev"
       ;;
     *) break ;;
   esac
