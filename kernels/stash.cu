@@ -249,12 +249,14 @@ PS_KERNEL1(ps_drop, struct ps_batch, batch)
     PS_SYNC();
     for (uint64_t i = PS_THREAD; cursor_seek(&batch, &c, i); i += PS_N_THREADS) {
         const uint32_t page = cursor_entry(&batch, &c, i)->page;
+        PS_YIELD();
         if (page != PS_PAGE_UNIFORM) {
             const uint64_t at = tail + ps_atomic_add(&n_given, 1);
             list->slots[at & (list->n_slots - 1)] = page;
         }
     }
     PS_SYNC();
+    PS_YIELD();
     publish_tail(list, tail + n_given);
 }
 
@@ -266,5 +268,6 @@ PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
     for (uint32_t i = PS_THREAD; i < count; i += PS_N_THREADS) {
         list->slots[(tail + i) & (list->n_slots - 1)] = first + i;
     }
+    PS_YIELD();
     publish_tail(list, tail + count);
 }

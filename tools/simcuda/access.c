@@ -18,6 +18,7 @@
 #include "tools/simcuda/core.h"
 #include "tools/simcuda/fault.h"
 #include "tools/simcuda/hb.h"
+#include "tools/simcuda/late.h"
 #include "tools/simcuda/pagekernels.h"
 
 #define REPORTS_MAX 64
@@ -336,15 +337,15 @@ void sim_check_stream_gone(struct sim_stream *stream)
 
 void sim_check_ctx_saw(struct sim_ctx *ctx)
 {
-    if (!on()) {
-        return;
-    }
-    for (const struct orphan *o = orphans; o != NULL; o = o->next) {
-        if (o->ctx == ctx) {
-            hb_join_op(hb, HB_HOST, clock_settle(o->clock));
+    if (on()) {
+        for (const struct orphan *o = orphans; o != NULL; o = o->next) {
+            if (o->ctx == ctx) {
+                hb_join_op(hb, HB_HOST, clock_settle(o->clock));
+            }
         }
+        orphans_prune();
     }
-    orphans_prune();
+    sim_late_learned();
 }
 
 void sim_check_thread_gone(struct sim_thread *thread)
@@ -358,6 +359,12 @@ void sim_check_host_saw(struct sim_thread *thread, struct sim_op *op)
     if (on() && op->clock != NULL) {
         hb_join_op(hb, HB_HOST, clock_settle(op->clock));
     }
+    sim_late_learned();
+}
+
+bool sim_check_host_knows(struct sim_op *op)
+{
+    return !on() || op->clock == NULL || hb_known(hb, HB_HOST, clock_settle(op->clock));
 }
 
 /* ---- physical memory and mappings ---- */

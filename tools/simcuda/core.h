@@ -171,6 +171,10 @@ bool sim_value_holds(const struct sim_op *op);
 enum sim_step { SIM_STEP_DONE, SIM_STEP_MORE, SIM_STEP_AGAIN, SIM_STEP_AWAY };
 enum sim_step sim_exec_step(struct sim_op *op);
 void sim_exec_free_payload(struct sim_op *op);
+/* Says what waits for what, and ends the process with 86 (deadlock.c). */
+void sim_deadlock(void) __attribute__((noreturn));
+/* Something queued polls memory that a host thread unknown to us may write. */
+bool sim_deadlock_polls(void);
 void sim_hostfn_post(struct sim_op *op);
 unsigned sim_hostfn_running(void);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tools/simcuda/core.h"
+#include "tools/simcuda/late.h"
 
 static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t progress;
@@ -209,6 +210,7 @@ CUresult sim_enter(struct sim_fn *fn, unsigned flags, const void *caller,
         return result;
     }
     sim_progress(sim_sched_eager(t, count->name));
+    sim_late_chance();
     *thread_p = t;
     return CUDA_SUCCESS;
 }

@@ -8,7 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "tools/simcuda/blocks.h"
 #include "tools/simcuda/core.h"
+#include "tools/simcuda/fault.h"
+#include "tools/simcuda/late.h"
 
 static bool again; /* set by the kernel block that runs */
 
@@ -63,9 +66,36 @@ static void run_blocks(void *arg)
     }
 }
 
+static void run_turns(void *arg)
+{
+    struct block_run *run = arg;
+
+    if (!sim_blocks_turns(run->op, run->n)) {
+        sim_fault_end();
+    }
+}
+
+/* A step of a kernel whose blocks take turns. */
+static enum sim_step step_turns(struct sim_op *op, uint64_t turns)
+{
+    struct block_run run = {op, turns};
+    struct sim_fault f = {0, false};
+    if (!sim_access_run(op, run_turns, &run, &f)) {
+        sim_blocks_drop(&op->launch);
+        fault(op, &f);
+        return SIM_STEP_DONE;
+    }
+    return sim_blocks_over(op) ? SIM_STEP_DONE : SIM_STEP_MORE;
+}
+
 static enum sim_step step_kernel(struct sim_op *op)
 {
     struct sim_launch *l = &op->launch;
+    sim_late_begin(op);
+    const uint64_t turns = l->gives_way ? sim_sched_turns() : 0;
+    if (turns > 0) {
+        return step_turns(op, turns);
+    }
     const uint64_t before = l->next_block;
     struct block_run run = {op, sim_sched_blocks(op, l->n_blocks - before)};
     struct sim_fault f = {0, false};
@@ -273,6 +303,8 @@ struct sim_op *sim_op_clone(const struct sim_op *op, struct sim_stream *s)
     switch (op->kind) {
     case SIM_OP_KERNEL:
         copy->launch = op->launch;
+        copy->launch.blocks = NULL;
+        copy->launch.late = NULL;
         copy->launch.params = sim_launch_copy_params(op->launch.row, op->launch.params, NULL);
         break;
     case SIM_OP_COPY:
@@ -310,6 +342,8 @@ struct sim_op *sim_op_clone(const struct sim_op *op, struct sim_stream *s)
 void sim_exec_free_payload(struct sim_op *op)
 {
     if (op->kind == SIM_OP_KERNEL) {
+        sim_blocks_drop(&op->launch);
+        sim_late_drop(&op->launch);
         free(op->launch.params);
     } else if (op->kind == SIM_OP_COPY) {
         free(op->copy.staging);

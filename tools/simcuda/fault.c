@@ -35,7 +35,8 @@ struct span {
 
 static __thread volatile sig_atomic_t running; /* this thread is inside fn of sim_fault_run */
 static __thread volatile sig_atomic_t chaining;
-static sigjmp_buf escape;
+static sigjmp_buf escape;                /* out of fn of sim_fault_run */
+static sigjmp_buf *escape_now = &escape; /* out of the stack that runs */
 static struct sim_fault fault;
 static const struct sim_op *last_op; /* whose blocks are open */
 static uint64_t last_serial;
@@ -187,7 +188,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
         return;
     }
     fault = (struct sim_fault){address, write};
-    siglongjmp(escape, 1);
+    siglongjmp(*escape_now, 1);
 }
 
 /* Looked at before each run: the program or its libraries may have put a handler of theirs in front. */
@@ -249,6 +250,19 @@ bool sim_fault_begin(const struct sim_op *op)
     last_op = op;
     last_serial = op->serial;
     return true;
+}
+
+sigjmp_buf *sim_fault_escape(sigjmp_buf *to)
+{
+    sigjmp_buf *before = escape_now;
+
+    escape_now = to;
+    return before;
+}
+
+void sim_fault_end(void)
+{
+    siglongjmp(escape, 1);
 }
 
 bool sim_fault_run(void (*fn)(void *), void *arg, struct sim_fault *fault_p)

@@ -6,6 +6,8 @@
 #ifndef SIMCUDA_FAULT_H
 #define SIMCUDA_FAULT_H
 
+#include <setjmp.h>
+
 #include "tools/simcuda/sim.h"
 
 /* A run of device addresses of one mapping that the code has touched. */
@@ -28,5 +30,9 @@ void sim_fault_forget(void);
 void sim_fault_close(CUdeviceptr base, uint64_t bytes);
 /* Runs fn(arg); false when it was ended at an address it had no right to. Steps do not nest. */
 bool sim_fault_run(void (*fn)(void *), void *arg, struct sim_fault *fault_p);
+/* Inside of fn, for code on another stack: where a fault leads from now on. Returns where it led before. */
+sigjmp_buf *sim_fault_escape(sigjmp_buf *to);
+/* Inside of fn, on its own stack: a fault that ended code on another stack ends fn too. */
+void sim_fault_end(void) __attribute__((noreturn));
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tools/simcuda/core.h"
+#include "tools/simcuda/late.h"
 
 static struct sim_hostmem **areas;
 static size_t n_areas;
@@ -39,6 +40,7 @@ static void add(struct sim_ctx *ctx, void *base, size_t bytes, unsigned flags, b
 
 static void drop(size_t i)
 {
+    sim_late_forget(areas[i]->base, areas[i]->bytes);
     if (!areas[i]->registered) {
         free(areas[i]->base);
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/simcuda/blocks.h"
 #include "tools/simcuda/core.h"
 
 /* The packed buffer of the `extra` form, or NULL. */
@@ -72,6 +73,7 @@ CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const u
     }
     struct sim_op *op = sim_op_new(SIM_OP_KERNEL, s, row->name);
     op->launch.row = row;
+    op->launch.gives_way = sim_blocks_give_way(row);
     op->launch.func = (void *)(uintptr_t)f;
     op->launch.n_blocks = (uint64_t)dims[0] * dims[1] * dims[2];
     memcpy(op->launch.grid, dims, sizeof op->launch.grid);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * simcuda: life of an operation: made, ordered after others, queued, picked, stepped, done; and how host threads wait
- * for it, deadlocks included. Everything under the big lock.
+ * for it. Everything under the big lock.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "tools/simcuda/core.h"
+#include "tools/simcuda/late.h"
+#include "tools/simcuda/match.h"
 
 static uint64_t n_serials;
 static uint64_t spin_epoch =
@@ -85,6 +87,22 @@ static void implicit_barriers(struct sim_op *op)
     }
 }
 
+/* SIMCUDA=after_all=NAME */
+static void planted_wait(struct sim_op *op)
+{
+    for (const char **name = sim_options.after_all; name != NULL && *name != NULL; name++) {
+        if (strcmp(*name, op->name) != 0) {
+            continue;
+        }
+        for (struct sim_stream *x = op->ctx->streams; x != NULL; x = x->next) {
+            if (x != op->stream) {
+                sim_op_dep(op, x->tail);
+            }
+        }
+        return;
+    }
+}
+
 static void prune_done(struct sim_op *op)
 {
     size_t kept = 0;
@@ -118,6 +136,7 @@ void sim_op_queue(struct sim_thread *t, struct sim_op *op)
     op->serial = ++n_serials;
     op->thread = t->id;
     implicit_barriers(op);
+    planted_wait(op);
     if (s->tail != NULL) {
         op->prev = sim_op_ref(s->tail);
     }
@@ -157,6 +176,7 @@ void sim_op_done(struct sim_op *op)
 {
     struct sim_stream *s = op->stream;
     op->state = SIM_OP_DONE;
+    sim_late_done(op);
     op->done_ns = sim_now_ns();
     last_progress_ns = op->done_ns;
     spin_epoch++;
@@ -175,6 +195,9 @@ static bool is_ready(struct sim_op *op)
     }
     if (op->state == SIM_OP_RUNNING) {
         return op->kind == SIM_OP_KERNEL;
+    }
+    if (!sim_match_ready(op)) {
+        return false;
     }
     for (size_t i = 0; i < op->n_deps; i++) {
         if (op->deps[i]->state != SIM_OP_DONE) {
@@ -252,63 +275,13 @@ const char *sim_op_describe(const struct sim_op *op, char *buf, size_t size)
     return buf;
 }
 
-static void tell_head(const struct sim_op *op)
-{
-    char text[256], other[256];
-    sim_report("  %s: %s", sim_op_describe(op, text, sizeof text),
-               op->state == SIM_OP_RUNNING ? "is running" : "is queued");
-    for (size_t i = 0; i < op->n_deps; i++) {
-        if (op->deps[i]->state != SIM_OP_DONE) {
-            sim_report("    waits for %s", sim_op_describe(op->deps[i], other, sizeof other));
-        }
-    }
-    if (op->kind == SIM_OP_WAIT_VALUE) {
-        sim_report("    waits for value %llu at 0x%llx", (unsigned long long)op->value.value,
-                   (unsigned long long)op->value.address);
-    }
-    if (op->kind == SIM_OP_KERNEL && op->spun != 0) {
-        sim_report("    spins");
-    }
-}
-
-static void __attribute__((noreturn)) deadlock(void)
-{
-    sim_report("DEADLOCK: nothing can make progress");
-    for (const struct sim_thread *t = sim_threads; t != NULL; t = t->next) {
-        sim_report("  thread %u: %s", t->id,
-                   t->waiting == NULL ? "outside of the driver" : t->waiting);
-    }
-    for (const struct sim_ctx *ctx = sim_contexts; ctx != NULL; ctx = ctx->next) {
-        for (const struct sim_stream *s = ctx->streams; s != NULL; s = s->next) {
-            if (s->head != NULL) {
-                tell_head(s->head);
-            }
-        }
-    }
-    fflush(NULL);
-    _exit(86);
-}
-
-/* Something queued polls memory that a host thread unknown to us may write. */
-static bool any_polling(void)
-{
-    for (const struct sim_ctx *ctx = sim_contexts; ctx != NULL; ctx = ctx->next) {
-        for (const struct sim_stream *s = ctx->streams; s != NULL; s = s->next) {
-            if (s->head != NULL && (s->head->kind == SIM_OP_WAIT_VALUE || s->head->spun != 0)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 static void check_deadlock(void)
 {
     const uint64_t idle_ns = sim_now_ns() - last_progress_ns;
     const bool all = n_blocked == sim_n_threads && sim_hostfn_running() == 0;
-    const uint64_t limit_s = all && !any_polling() ? 1 : sim_options.hang_s;
+    const uint64_t limit_s = all && !sim_deadlock_polls() ? 1 : sim_options.hang_s;
     if (idle_ns > limit_s * 1000000000u && sim_hostfn_running() == 0) {
-        deadlock();
+        sim_deadlock();
     }
 }
 

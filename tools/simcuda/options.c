@@ -15,6 +15,8 @@
  *   check_exit=1     0: what the checker found does not end the process with 87
  *   hang=60          seconds without progress that are a deadlock, which ends the process with 86
  *   log=FILE         else stderr
+ *   after_all=NAME   launches of that kernel, or what that entry point queues, wait for all streams of their context:
+ *                    one wait too many, which a job of several ranks may answer with a deadlock. Several times.
  *   fail=F:N         the N-th call of driver function F (name without _v2 and the like) fails; F:N+ from then on;
  *                    F:~P% at random; then optionally :CUDA_ERROR_NAME. May be given several times.
  */
@@ -164,6 +166,15 @@ static void parse_sizes(const char *item, const char *name, const char *value)
     }
 }
 
+static void add_after_all(const char *name)
+{
+    static size_t n;
+
+    sim_options.after_all = sim_realloc(sim_options.after_all, (n + 2) * sizeof(char *));
+    sim_options.after_all[n++] = strdup(name);
+    sim_options.after_all[n] = NULL;
+}
+
 static void parse_item(char *item)
 {
     char whole[256];
@@ -193,11 +204,13 @@ static void parse_item(char *item)
         sim_options.hang_s = (unsigned)parse_number(whole, value, 1, 86400);
     } else if (strcmp(item, "log") == 0) {
         sim_options.log = strdup(value);
+    } else if (strcmp(item, "after_all") == 0) {
+        add_after_all(value);
     } else if (strcmp(item, "fail") == 0) {
         parse_fail(whole, value);
     } else {
         bad(whole,
-            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log or fail");
+            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log, after_all or fail");
     }
 }
 

@@ -128,6 +128,19 @@ void sim_pk_declare(const struct sim_op *op)
     }
 }
 
+size_t sim_pk_host_words(const struct sim_op *op, uint64_t *fields[SIM_PK_WORDS_MAX])
+{
+    struct ps_batch *b = op->launch.params[0];
+    size_t n = 0;
+
+    _Static_assert(PS_BATCH_MAX <= SIM_PK_WORDS_MAX, "a word an item");
+    while (kind_of(op) == PK_STASH && n < b->n_items && n < PS_BATCH_MAX) {
+        fields[n] = &b->items[n].ledger;
+        n++;
+    }
+    return n;
+}
+
 /* The pages that the tables of a restore name. */
 static void tell_pages(struct sim_op *op, const struct ps_batch *b,
                        const struct ps_batch_item *item, sim_pk_tell_fn tell)

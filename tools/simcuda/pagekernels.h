@@ -28,6 +28,9 @@ bool sim_pk_known(const struct sim_op *op);
 bool sim_pk_claims(const struct sim_op *op);
 /* Declares (sim_fault_declare) everything it may touch. */
 void sim_pk_declare(const struct sim_op *op);
+/* The fields of its parameters that hold addresses of words of host memory which it writes; how many there are. */
+#define SIM_PK_WORDS_MAX 64
+size_t sim_pk_host_words(const struct sim_op *op, uint64_t *fields[SIM_PK_WORDS_MAX]);
 /* Tells what it touches, as far as is known before (after) a step of it. */
 void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell);
 void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell);

@@ -56,6 +56,8 @@ void sched_era_next(struct sched_era *era, struct sched_random *r)
     static const unsigned times[] = {0, 0, 1, 2, 4, 6, 8, 8};
 
     era->eager_times = times[sched_below(r, 8)];
+    era->mixed = sched_below(r, 2) == 0;
+    era->visible_times = times[sched_below(r, 7)];
     /* Of any order of magnitude: a stream can stay behind for thousands of operations. */
     era->left = (1ull << sched_below(r, 13)) + sched_below(r, 4);
 }
@@ -117,6 +119,23 @@ static size_t pick_highest(struct sim_op *const *ready, size_t n)
     return best;
 }
 
+/* One of the kernels whose blocks take turns; n if there are not two of them. */
+static size_t pick_mixed(struct sim_op *const *ready, size_t n)
+{
+    size_t n_mixed = 0;
+    size_t chosen = n;
+
+    for (size_t i = 0; i < n; i++) {
+        if (ready[i]->kind == SIM_OP_KERNEL && ready[i]->launch.gives_way) {
+            n_mixed++;
+            if (sched_below(&random_state, n_mixed) == 0) {
+                chosen = i;
+            }
+        }
+    }
+    return n_mixed < 2 ? n : chosen;
+}
+
 static void count_down(void)
 {
     if (era.left == 0) {
@@ -132,6 +151,11 @@ size_t sim_sched_pick(struct sim_op *const *ready, size_t n)
         return pick_oldest(ready, n);
     }
     count_down();
+    const size_t mixed = era.mixed ? pick_mixed(ready, n) : n;
+
+    if (mixed < n) {
+        return mixed;
+    }
     if (era.oldest) {
         return pick_oldest(ready, n);
     }
@@ -148,6 +172,26 @@ uint64_t sim_sched_blocks(struct sim_op *op, uint64_t left)
     const uint64_t least = (left + 7) / 8;
 
     return least + sched_below(&random_state, left - least + 1);
+}
+
+uint64_t sim_sched_turns(void)
+{
+    if (in_order) {
+        return 0;
+    }
+    static const uint64_t most[] = {1, 4, 16, 64};
+
+    return 1 + sched_below(&random_state, most[sched_below(&random_state, 4)]);
+}
+
+uint64_t sim_sched_draw(void)
+{
+    return sched_random(&random_state) >> 11;
+}
+
+bool sim_sched_visible(void)
+{
+    return in_order || sched_below(&random_state, 8) < era.visible_times;
 }
 
 unsigned sim_sched_eager(struct sim_thread *thread, const char *entry)

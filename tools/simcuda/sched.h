@@ -10,8 +10,11 @@
 /* How the device behaves until the next change point. */
 struct sched_era {
     uint64_t number;
-    bool uniform;         /* any ready stream, instead of the one of highest priority */
-    bool oldest;          /* the operation queued first */
+    bool uniform; /* any ready stream, instead of the one of highest priority */
+    bool oldest;  /* the operation queued first */
+    bool mixed;   /* any of the kernels whose blocks take turns, if there are two */
+    unsigned
+        visible_times; /* of 8 entries, how many make a word visible that a kernel wrote to host memory */
     unsigned eager_times; /* of 8 entries, how many let the device work at all */
     uint64_t left;        /* picks until the next era */
 };

@@ -44,6 +44,8 @@ struct sim_options {
     bool check_exit; /* _exit(87) at the end of the process when the checker reported something */
     unsigned hang_s; /* seconds without any progress after which a wait is called a deadlock */
     const char *log; /* file, or NULL: stderr */
+    const char **
+        after_all; /* names of operations that wait for all streams of their context; ends with NULL */
 };
 extern struct sim_options sim_options;
 
@@ -107,13 +109,18 @@ enum sim_op_kind {
 };
 enum sim_op_state { SIM_OP_QUEUED, SIM_OP_RUNNING, SIM_OP_DONE };
 
+struct sim_blocks;
+struct sim_late;
 struct sim_launch {
     const struct ps_sim_kernel *row;
     void **params; /* n_params pointers into one allocation that follows them */
     uint64_t n_blocks;
     uint64_t next_block; /* blocks already run */
     unsigned grid[3], block[3];
-    void *func; /* the CUfunction, for those who ask a graph's node */
+    void *func;                /* the CUfunction, for those who ask a graph's node */
+    bool gives_way;            /* its blocks take turns; blocks.c */
+    struct sim_blocks *blocks; /* that have begun and not ended */
+    struct sim_late *late;     /* words of host memory that it writes; late.c */
 };
 
 /* A box of rows and slices; a plain copy has height = depth = 1. Exactly one of device/host is used. */
@@ -239,6 +246,8 @@ void sim_check_stream_gone(struct sim_stream *stream);
 void sim_check_thread_gone(struct sim_thread *thread);
 /* thread has learned that op is done: a wait, or a successful query. */
 void sim_check_host_saw(struct sim_thread *thread, struct sim_op *op);
+/* The host has learned, by whatever way, that op is done. True as well when the checker is off. */
+bool sim_check_host_knows(struct sim_op *op);
 /* The host has learned that everything in the context is done, streams that are gone included. */
 void sim_check_ctx_saw(struct sim_ctx *ctx);
 /* A value operation was executed: a wait that found its value is ordered after the write that made it so. */
@@ -261,6 +270,12 @@ void sim_sched_init(uint64_t seed);
 size_t sim_sched_pick(struct sim_op *const *ready, size_t n);
 /* How many blocks of the kernel op run in this step, 1 <= result <= left. Needs the lock. */
 uint64_t sim_sched_blocks(struct sim_op *op, uint64_t left);
+/* How many turns of its blocks a kernel whose blocks take turns makes in this step; 0: they run whole. Needs the lock. */
+uint64_t sim_sched_turns(void);
+/* A random number. Needs the lock. */
+uint64_t sim_sched_draw(void);
+/* Whether host memory that a kernel wrote becomes visible without need at this entry. Needs the lock. */
+bool sim_sched_visible(void);
 /* How many steps of device work are tried at this entry: 0 <= result <= sim_options.eager. Needs the lock. */
 unsigned sim_sched_eager(struct sim_thread *thread, const char *entry);
 /* Called at each entry without the lock, before it is taken: a place to let other host threads go first. */
