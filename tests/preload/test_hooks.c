@@ -484,9 +484,9 @@ START_TEST(a_capturing_stream_pins)
     LOG("capture s2;");
     GET(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)(A, 0, 1, S9);
     LOG("pin 7f3000001000 s9;");
-    d->owned = 1;
+    d->owned = 0; /* the engine refuses under capture */
     GET(cuMemFreeAsync, PFN_cuMemFreeAsync_v11020)(A, S9);
-    LOG("");
+    LOG("free 7f3000001000 s9;");
     ck_assert_int_eq(fake->calls("cuMemFreeAsync"), 1);
     fake->capture_status = 0;
     GET(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)(A, 0, 1, S9);

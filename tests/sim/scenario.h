@@ -10,10 +10,12 @@
 #define PS_TESTS_SCENARIO_H
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cuda.h>
 #include <nvtx3/nvToolsExt.h>
@@ -31,6 +33,17 @@ static CUmodule sc_module;
 static CUdeviceptr sc_results; /* SC_RESULTS words of hashes */
 static unsigned sc_n_results;
 
+/* The first thread that fails ends the process. */
+SC_UNUSED static _Noreturn void sc_fail(void)
+{
+    static atomic_flag failed = ATOMIC_FLAG_INIT;
+
+    while (atomic_flag_test_and_set(&failed)) {
+        pause();
+    }
+    exit(1);
+}
+
 #define sc_ok(_call) sc_ok_at((_call), #_call, __LINE__)
 SC_UNUSED static void sc_ok_at(CUresult result, const char *call, int line)
 {
@@ -39,7 +52,7 @@ SC_UNUSED static void sc_ok_at(CUresult result, const char *call, int line)
 
         (void)cuGetErrorName(result, &name);
         fprintf(stderr, "line %d: %s: %s\n", line, call, name != NULL ? name : "?");
-        exit(1);
+        sc_fail();
     }
 }
 

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Makes driver calls of the stash fail in a job on the software driver, never calls of the job's own, and sees from
+ * outside whether tensors were out: a live tensor at whose address nothing is mapped. Include in one file of a job that
+ * names its tensors with fw_live and fw_dead, and calls fw_start.
+ *
+ * FAULT: rules NAME:N[+][:CODE] or NAME:~P[:CODE], separated by ';'. Counted are calls made while a tensor is out, or,
+ * with '!' before NAME, all calls. N+: all calls from then on. ~P: in P of a hundred of the counted calls.
+ * At the end of the process a line for each rule says how many calls failed, and how many tensors were out at the
+ * first of them. With FAULT_COUNTS=FILE every function called is counted there.
+ *
+ * The watcher runs under the driver's lock, so its own state needs none; live tensors are atomic.
+ */
+#ifndef PS_TESTS_FAULT_WATCH_H
+#define PS_TESTS_FAULT_WATCH_H
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda.h>
+
+#define FW_TENSORS   256
+#define FW_FUNCTIONS 96
+#define FW_RULES     4
+
+/* The software driver's. */
+typedef CUresult fw_watcher(const char *name, const void *caller);
+void simcuda_watch(fw_watcher *fn);
+bool simcuda_mapped(CUdeviceptr address);
+
+static _Atomic CUdeviceptr fw_tensors[FW_TENSORS];
+/* Set while this thread calls a function of that name whose wrapper calls the driver from a helper. */
+static __thread const char *fw_own_call;
+
+static struct fw_function {
+    char name[64];
+    unsigned calls, with_out;
+} fw_functions[FW_FUNCTIONS];
+
+static struct fw_rule {
+    char name[64];
+    unsigned nth, percent, seen, failed, out_at_first;
+    bool ever, always;
+    CUresult code;
+} fw_rules[FW_RULES];
+static unsigned fw_n_rules;
+static uint64_t fw_random_state;
+
+static void fw_live(CUdeviceptr p)
+{
+    for (unsigned i = 0; i < FW_TENSORS; i++) {
+        CUdeviceptr none = 0;
+
+        if (atomic_compare_exchange_strong(&fw_tensors[i], &none, p)) {
+            return;
+        }
+    }
+}
+
+static void fw_dead(CUdeviceptr p)
+{
+    for (unsigned i = 0; i < FW_TENSORS; i++) {
+        CUdeviceptr same = p;
+
+        if (atomic_compare_exchange_strong(&fw_tensors[i], &same, 0)) {
+            return;
+        }
+    }
+}
+
+static unsigned fw_count_out(void)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < FW_TENSORS; i++) {
+        const CUdeviceptr p = atomic_load(&fw_tensors[i]);
+
+        n += p != 0 && !simcuda_mapped(p);
+    }
+    return n;
+}
+
+/* A wrapper's call of the driver is the job's: wrappers are exported under the names of the driver's functions. */
+static bool fw_by_stash(const char *name, const void *caller)
+{
+    Dl_info info;
+
+    if (dladdr(caller, &info) == 0 || strstr(info.dli_fname, "libpagedstash") == NULL) {
+        return false;
+    }
+    return (info.dli_sname == NULL || strncmp(info.dli_sname, "cu", 2) != 0) &&
+           (fw_own_call == NULL || strcmp(fw_own_call, name) != 0);
+}
+
+static void fw_tally(const char *name, unsigned n_out)
+{
+    unsigned i = 0;
+
+    while (i < FW_FUNCTIONS - 1 && fw_functions[i].name[0] != '\0' &&
+           strcmp(fw_functions[i].name, name) != 0) {
+        i++;
+    }
+    snprintf(fw_functions[i].name, sizeof(fw_functions[i].name), "%s", name);
+    fw_functions[i].calls++;
+    fw_functions[i].with_out += n_out > 0;
+}
+
+static bool fw_hit(struct fw_rule *rule, unsigned n_out)
+{
+    const bool begun = rule->ever && rule->failed > 0;
+
+    if (!begun && !rule->always && n_out == 0) {
+        return false;
+    }
+    rule->seen++;
+    if (rule->percent > 0) {
+        fw_random_state = fw_random_state * 6364136223846793005u + 1442695040888963407u;
+        return (fw_random_state >> 33) % 100 < rule->percent;
+    }
+    return rule->seen == rule->nth || begun;
+}
+
+static CUresult fw_watch(const char *name, const void *caller)
+{
+    if (!fw_by_stash(name, caller)) {
+        return CUDA_SUCCESS;
+    }
+    const unsigned n_out = fw_count_out();
+
+    fw_tally(name, n_out);
+    for (unsigned i = 0; i < fw_n_rules; i++) {
+        struct fw_rule *rule = &fw_rules[i];
+
+        if (strcmp(rule->name, name) == 0 && fw_hit(rule, n_out)) {
+            rule->out_at_first = rule->failed++ == 0 ? n_out : rule->out_at_first;
+            return rule->code;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static void fw_parse(const char *text)
+{
+    struct fw_rule *rule = &fw_rules[fw_n_rules++];
+    const char *colon = strchr(text, ':');
+    char *end;
+
+    rule->always = *text == '!';
+    text += rule->always;
+    if (colon == NULL || (size_t)(colon - text) >= sizeof(rule->name)) {
+        fprintf(stderr, "bad FAULT '%s'\n", text);
+        exit(2);
+    }
+    memcpy(rule->name, text, (size_t)(colon - text));
+    if (colon[1] == '~') {
+        rule->percent = (unsigned)strtoul(colon + 2, &end, 10);
+    } else {
+        rule->nth = (unsigned)strtoul(colon + 1, &end, 10);
+    }
+    rule->ever = *end == '+';
+    end += rule->ever;
+    rule->code = *end == ':' ? (CUresult)strtoul(end + 1, NULL, 10) : CUDA_ERROR_UNKNOWN;
+}
+
+static void fw_report(void)
+{
+    const char *counts = getenv("FAULT_COUNTS");
+    FILE *f = counts != NULL ? fopen(counts, "w") : NULL;
+
+    simcuda_watch(NULL);
+    for (unsigned i = 0; i < fw_n_rules; i++) {
+        fprintf(stderr, "fault: %s failed %u of %u, %u out\n", fw_rules[i].name, fw_rules[i].failed,
+                fw_rules[i].seen, fw_rules[i].out_at_first);
+    }
+    for (unsigned i = 0; f != NULL && i < FW_FUNCTIONS && fw_functions[i].name[0] != '\0'; i++) {
+        fprintf(f, "%s %u %u\n", fw_functions[i].name, fw_functions[i].calls,
+                fw_functions[i].with_out);
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
+static void fw_start(void)
+{
+    const char *rules = getenv("FAULT");
+    const char *seed = getenv("FAULT_SEED");
+    char *copy = strdup(rules != NULL ? rules : "");
+    char *save = NULL;
+
+    for (char *rule = strtok_r(copy, ";", &save); rule != NULL && fw_n_rules < FW_RULES;
+         rule = strtok_r(NULL, ";", &save)) {
+        fw_parse(rule);
+    }
+    free(copy);
+    fw_random_state = seed != NULL ? strtoull(seed, NULL, 10) : 1;
+    atexit(fw_report);
+    simcuda_watch(fw_watch);
+}
+
+#endif
