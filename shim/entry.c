@@ -7,6 +7,8 @@
  * A library's constructor may run before ours and look a driver function up: then the options are
  * read at that moment.
  */
+#include "shim/cuda_api.h"
+
 #include "shim/entry.h"
 
 #include <dlfcn.h>
@@ -24,6 +26,7 @@
 #include "shim/dlsym.h"
 #include "shim/driver.h"
 #include "shim/engine.h"
+#include "shim/tape.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -87,6 +90,7 @@ static void set_allocator(void)
 
 static void forked(void)
 {
+    ps_tape_forked();
     ps_paging_off();
     ps_engine_forked();
 }
@@ -104,6 +108,10 @@ static void start(void)
     set_nvtx_path();
     if (!ps_options.keep_allocator) {
         set_allocator();
+    }
+    if (ps_options.tape[0] != '\0') {
+        ps_paging_off();
+        ps_tape_start();
     }
     active = pthread_atfork(NULL, NULL, forked) == 0;
 }
@@ -135,6 +143,7 @@ static __attribute__((constructor)) void construct(void)
 static __attribute__((destructor)) void destroy(void)
 {
     if (ps_driver_known()) {
+        ps_tape_exit();
         ps_engine_exit();
         ps_log_fini();
     }

@@ -83,6 +83,8 @@ void ps_scan_rect(struct ps_touches *t, CUdeviceptr address, size_t pitch, size_
  * device memory.
  */
 void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes);
+/* Host memory, as far as the driver knows. */
+bool ps_host_readable(CUdeviceptr address);
 void ps_scan_copy2d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEMCPY2D_v2 *copy);
 void ps_scan_copy3d(struct ps_touches *t, struct ps_touches *pin, const CUDA_MEMCPY3D_v2 *copy);
 void ps_scan_copy3d_peer(struct ps_touches *t, struct ps_touches *pin,

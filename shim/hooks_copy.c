@@ -31,7 +31,7 @@ void ps_scan_rect(struct ps_touches *t, CUdeviceptr address, size_t pitch, size_
 
 static _Atomic(void *) pointer_attribute; /* libcuda's cuPointerGetAttribute */
 
-static bool host_readable(CUdeviceptr address)
+bool ps_host_readable(CUdeviceptr address)
 {
     void *p = atomic_load_explicit(&pointer_attribute, memory_order_relaxed);
     CUmemorytype type = CU_MEMORYTYPE_HOST;
@@ -55,7 +55,7 @@ static bool host_readable(CUdeviceptr address)
 static bool payload_wanted(CUdeviceptr source, size_t bytes)
 {
     return bytes >= sizeof(uint64_t) && bytes <= PS_PAYLOAD_MAX && source != 0 &&
-           ps_window_live() && !ps_in_window(source) && host_readable(source);
+           ps_window_live() && !ps_in_window(source) && ps_host_readable(source);
 }
 
 void ps_scan_payload(struct ps_touches *pin, CUdeviceptr source, size_t bytes)

@@ -7,6 +7,7 @@
  */
 #include "shim/hooks.h"
 #include "shim/params.h"
+#include "shim/tape.h"
 
 __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
 
@@ -46,6 +47,20 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
         goto out;                                                                                  \
     }
 
+/* The column `danger`: rows that only a tape wants go straight on while none is written. */
+#define PS_NOW_TOUCHES(_symbol, _type, _args)
+#define PS_NOW_SAFE(_symbol, _type, _args)
+#define PS_NOW_ORDERS(_symbol, _type, _args)                                                       \
+    if (!ps_tape_on()) {                                                                           \
+        void *const next =                                                                         \
+            atomic_load_explicit(&ps_hook_next[PS_HOOK_##_symbol], memory_order_relaxed);          \
+        if (next != NULL) {                                                                        \
+            return ((_type)next)_args;                                                             \
+        }                                                                                          \
+    }
+
+#define PS_ARGUMENTS(...) __VA_OPT__(, ) __VA_ARGS__
+
 #define PS_ENTER(_symbol, _name, _version, _variant, _args)                                        \
     bool straight;                                                                                 \
     const PS_PFN(_name, _version, _variant) real =                                                 \
@@ -69,8 +84,9 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
     CUresult ps_wrap_##_symbol _params;                                                            \
     CUresult ps_wrap_##_symbol _params                                                             \
     {                                                                                              \
-        PS_ENTER(_symbol, _name, _version, _variant, _args)                                        \
-        const bool ptds __attribute__((unused)) = PS_PTDS_##_variant;                              \
+        PS_NOW_##_danger(_symbol, PS_PFN(_name, _version, _variant), _args)                        \
+            PS_ENTER(_symbol, _name, _version, _variant, _args) const bool ptds                    \
+            __attribute__((unused)) = PS_PTDS_##_variant;                                          \
         const CUstream stream_ = _stream;                                                          \
         struct ps_touches touch;                                                                   \
         struct ps_touches pin;                                                                     \
@@ -83,11 +99,17 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
         if (r != CUDA_SUCCESS) {                                                                   \
             goto out;                                                                              \
         }                                                                                          \
+        if (ps_tape_on()) {                                                                        \
+            ps_tape_before(PS_HOOK_##_symbol, stream_ PS_ARGUMENTS _args);                         \
+        }                                                                                          \
         r = real _args;                                                                            \
         if (ps_hook_again(r)) {                                                                    \
             r = real _args;                                                                        \
         }                                                                                          \
         ps_hook_end(&touch, stream_);                                                              \
+        if (ps_tape_on()) {                                                                        \
+            ps_tape_after(PS_HOOK_##_symbol, r, stream_ PS_ARGUMENTS _args);                       \
+        }                                                                                          \
     out:                                                                                           \
         ps_hook_leave();                                                                           \
         return r;                                                                                  \
@@ -99,8 +121,16 @@ __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec")));
     CUresult ps_wrap_##_symbol _params                                                             \
     {                                                                                              \
         PS_ENTER(_symbol, _name, _version, _variant, _args)                                        \
-        const CUresult r = _function(real, PS_PTDS_##_variant, PS_UNPAREN _args);                  \
+        const bool ptds = PS_PTDS_##_variant;                                                      \
                                                                                                    \
+        if (ps_tape_on()) {                                                                        \
+            ps_tape_before(PS_HOOK_##_symbol, (_stream)PS_ARGUMENTS _args);                        \
+        }                                                                                          \
+        const CUresult r = _function(real, ptds, PS_UNPAREN _args);                                \
+                                                                                                   \
+        if (ps_tape_on()) {                                                                        \
+            ps_tape_after(PS_HOOK_##_symbol, r, (_stream)PS_ARGUMENTS _args);                      \
+        }                                                                                          \
         ps_hook_leave();                                                                           \
         return r;                                                                                  \
     }                                                                                              \

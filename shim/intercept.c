@@ -21,6 +21,7 @@
 #define PTDS_ptsz   true
 #define TOUCHES     true
 #define SAFE        false
+#define ORDERS      false
 
 #define HOOK(_symbol, _name, _version, _variant, _danger, _stream, _params, ...)                   \
     extern CUresult ps_wrap_##_symbol _params;

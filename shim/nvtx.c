@@ -27,6 +27,7 @@
 #include "shim/dlsym.h"
 #include "shim/engine.h"
 #include "shim/entry.h"
+#include "shim/tape.h"
 
 #define NAME_MAX_BYTES 256u /* of a name made from wide characters */
 #define N_BUCKETS      256u
@@ -175,11 +176,27 @@ static const char *name_of(const nvtxEventAttributes_t *event, char buf[NAME_MAX
 
 /* ---- our callbacks ---- */
 
+static void range_push(const char *name)
+{
+    if (ps_tape_on()) {
+        ps_tape_push(name);
+    }
+    ps_region_push(name);
+}
+
+static void range_pop(void)
+{
+    if (ps_tape_on()) {
+        ps_tape_pop();
+    }
+    ps_region_pop();
+}
+
 static int NVTX_API on_RangePushA(const char *message)
 {
     const nvtxRangePushA_impl_fntype tool = TOOL(RangePushA, nvtxRangePushA_impl_fntype);
 
-    ps_region_push(message == NULL ? "" : message);
+    range_push(message == NULL ? "" : message);
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool(message);
 }
 
@@ -188,7 +205,7 @@ static int NVTX_API on_RangePushW(const wchar_t *message)
     const nvtxRangePushW_impl_fntype tool = TOOL(RangePushW, nvtxRangePushW_impl_fntype);
     char buf[NAME_MAX_BYTES];
 
-    ps_region_push(narrow(message, buf));
+    range_push(narrow(message, buf));
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool(message);
 }
 
@@ -197,7 +214,7 @@ static int NVTX_API on_RangePushEx(const nvtxEventAttributes_t *event)
     const nvtxRangePushEx_impl_fntype tool = TOOL(RangePushEx, nvtxRangePushEx_impl_fntype);
     char buf[NAME_MAX_BYTES];
 
-    ps_region_push(name_of(event, buf));
+    range_push(name_of(event, buf));
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool(event);
 }
 
@@ -205,7 +222,7 @@ static int NVTX_API on_RangePop(void)
 {
     const nvtxRangePop_impl_fntype tool = TOOL(RangePop, nvtxRangePop_impl_fntype);
 
-    ps_region_pop();
+    range_pop();
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool();
 }
 
@@ -216,7 +233,7 @@ static int NVTX_API on_DomainRangePushEx(nvtxDomainHandle_t domain,
         TOOL(DomainRangePushEx, nvtxDomainRangePushEx_impl_fntype);
     char buf[NAME_MAX_BYTES];
 
-    ps_region_push(name_of(event, buf));
+    range_push(name_of(event, buf));
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool(domain, event);
 }
 
@@ -225,7 +242,7 @@ static int NVTX_API on_DomainRangePop(nvtxDomainHandle_t domain)
     const nvtxDomainRangePop_impl_fntype tool =
         TOOL(DomainRangePop, nvtxDomainRangePop_impl_fntype);
 
-    ps_region_pop();
+    range_pop();
     return tool == NULL ? NVTX_NO_PUSH_POP_TRACKING : tool(domain);
 }
 

@@ -52,6 +52,8 @@ const struct ps_option ps_option_table[] = {
         "File for the lines, instead of stderr; %h, %p and %r become host, process and rank."),
     ROW("METRICS", metrics, text, "", NULL, 0, 0,
         "Folder for JSON lines with counters, one file a process."),
+    ROW("TAPE", tape, text, "", NULL, 0, 0,
+        "Folder for a tape of the job's driver calls; then nothing is paged."),
     ROW("STRICT", strict, bool, "n", NULL, 0, 0,
         "Let a bad or unknown setting stop `pagedstash run` instead of being warned of."),
     ROW("RANK", rank, rank, "auto", NULL, 0, INT32_MAX,
