@@ -156,6 +156,15 @@ struct sim_count *sim_counts(void)
     return counts;
 }
 
+void simcuda_reseed(uint64_t seed)
+{
+    pthread_once(&once, set_up);
+    sim_lock();
+    sim_random_seed(seed);
+    sim_sched_seed(seed);
+    sim_unlock();
+}
+
 static simcuda_watcher *watcher; /* set by a test program before its threads */
 
 void simcuda_watch(simcuda_watcher *fn)

@@ -256,14 +256,21 @@ static void host_thread_gone(void *arg)
     free(t);
 }
 
+void sim_sched_seed(uint64_t seed)
+{
+    in_order = seed == 0;
+    sched_random_init(&random_state, seed);
+    pthread_mutex_lock(&sched_lock);
+    sched_random_init(&thread_random, ~seed);
+    pthread_mutex_unlock(&sched_lock);
+    sched_era_next(&era, &random_state);
+}
+
 void sim_sched_init(uint64_t seed)
 {
     pthread_condattr_t attr;
 
-    in_order = seed == 0;
-    sched_random_init(&random_state, seed);
-    sched_random_init(&thread_random, ~seed);
-    sched_era_next(&era, &random_state);
+    sim_sched_seed(seed);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&entered, &attr);

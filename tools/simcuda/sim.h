@@ -266,6 +266,8 @@ uint64_t sim_check_reports(void); /* so far */
 
 /* ---- what op.c asks of sched.c ---- */
 void sim_sched_init(uint64_t seed);
+/* Begins anew with another seed. Needs the lock. */
+void sim_sched_seed(uint64_t seed);
 /* Which of n >= 1 ready operations takes the next step. Needs the lock. */
 size_t sim_sched_pick(struct sim_op *const *ready, size_t n);
 /* How many blocks of the kernel op run in this step, 1 <= result <= left. Needs the lock. */
@@ -288,6 +290,7 @@ void sim_sched_thread_gone(struct sim_thread *thread);
 
 /* Deterministic random numbers of the simulator (xorshift; its own state, not sched.c's). Needs the lock. */
 uint64_t sim_random(void);
+void sim_random_seed(uint64_t seed);
 
 /* One line to the log: "simcuda: ...". Any thread. */
 void sim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -295,6 +298,9 @@ void sim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void sim_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A kind, a name and a stream for reports: "kernel ps_stash on stream 3 (#118, thread 1)". Returns buf. */
 const char *sim_op_describe(const struct sim_op *op, char *buf, size_t size);
+
+/* For test programs that run many jobs: what follows is decided as in a process with this seed. No job may run. */
+SIM_API void simcuda_reseed(uint64_t seed);
 
 /* For kernels (host functions): "this block is not done, run it again later". Exported for test programs. */
 SIM_API void simcuda_again(void);

@@ -88,16 +88,22 @@ bool sim_handle_is(const void *handle, enum sim_kind kind)
     return found != NULL && (*found)->kind == kind;
 }
 
+static uint64_t random_state;
+
+void sim_random_seed(uint64_t seed)
+{
+    random_state = (seed + 1) * 0x9e3779b97f4a7c15u;
+}
+
 uint64_t sim_random(void)
 {
-    static uint64_t state;
-    if (state == 0) {
-        state = (sim_options.seed + 1) * 0x9e3779b97f4a7c15u;
+    if (random_state == 0) {
+        sim_random_seed(sim_options.seed);
     }
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
 }
 
 static int log_fd = STDERR_FILENO;
