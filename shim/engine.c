@@ -231,6 +231,20 @@ static int attribute(CUdevice device, CUdevice_attribute a)
     return ps_driver.cuDeviceGetAttribute(&value, a, device) == CUDA_SUCCESS ? value : 0;
 }
 
+/* Does the device's primary context have this handle? One that is not active is not made for the question. */
+static bool is_primary(CUcontext ctx, CUdevice device)
+{
+    CUcontext primary = NULL;
+    unsigned flags = 0;
+    int active = 0;
+    if (ps_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        active == 0 || ps_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) {
+        return false;
+    }
+    ps_driver.cuDevicePrimaryCtxRelease(device);
+    return primary == ctx;
+}
+
 static enum ps_status query_device(struct ps_engine *e)
 {
     CUmemAllocationProp prop;
@@ -239,6 +253,7 @@ static enum ps_status query_device(struct ps_engine *e)
     if (ps_driver.cuCtxGetDevice(&e->device) != CUDA_SUCCESS) {
         return PS_ERR_DEVICE;
     }
+    e->primary = is_primary(e->ctx, e->device);
     if (attribute(e->device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0 ||
         attribute(e->device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 0) {
         ps_warn_once(
@@ -517,20 +532,29 @@ static void release_memory(struct ps_engine *e)
     }
 }
 
-static void end_engine(struct ps_engine *e)
+/* gone: the context no longer exists, and with it its streams, events, modules and pinned memory. */
+static void end_engine(struct ps_engine *e, bool gone)
 {
     struct ps_guard g;
     ps_guard_enter(&g);
-    ps_guard_context(&g, e);
     pthread_mutex_lock(&ps_lock);
     forget(e);
     pthread_mutex_unlock(&ps_lock);
-    if (ps_driver.cuCtxSynchronize() == CUDA_SUCCESS ||
-        ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
+    if (!gone) {
+        ps_guard_context(&g, e);
+        gone = ps_driver.cuCtxSynchronize() != CUDA_SUCCESS &&
+               ps_driver.cuCtxSynchronize() != CUDA_SUCCESS;
+        if (gone) {
+            ps_count(errors, 1); /* work may be left: what it uses stays until the process ends */
+            ps_guard_leave(&g);
+            return;
+        }
         release_memory(e);
         tear_down(e);
     } else {
-        ps_count(errors, 1); /* work may be left: what it uses stays until the process ends */
+        release_memory(e);
+        e->pool.ledger = NULL;
+        ps_pool_fini(e);
     }
     ps_guard_leave(&g);
 }
@@ -541,23 +565,23 @@ void ps_engine_context_destroying(CUcontext ctx)
     struct ps_engine *e = ps_engine_find(ctx);
     pthread_mutex_unlock(&ps_lock);
     if (e != NULL) {
-        end_engine(e);
+        end_engine(e, false);
     }
 }
 
-void ps_engine_device_resetting(CUdevice device)
+void ps_engine_primary_ending(CUdevice device, bool gone)
 {
     for (;;) {
         pthread_mutex_lock(&ps_lock);
         struct ps_engine *e = engines;
-        while (e != NULL && (e->device != device || e->state != PS_ENGINE_READY)) {
+        while (e != NULL && (e->device != device || !e->primary || e->state != PS_ENGINE_READY)) {
             e = e->next;
         }
         pthread_mutex_unlock(&ps_lock);
         if (e == NULL) {
             return;
         }
-        end_engine(e);
+        end_engine(e, gone);
     }
 }
 

@@ -103,7 +103,9 @@ void ps_engine_stream_created(CUstream stream, unsigned flags); /* after success
 void ps_engine_stream_destroying(CUstream stream);              /* before the real call */
 void ps_engine_capture_beginning(CUstream stream);              /* before the real call */
 void ps_engine_context_destroying(CUcontext ctx);               /* before destroy */
-void ps_engine_device_resetting(CUdevice device); /* before primary context reset or last release */
+/* The device's primary context goes. gone: after its last release, so that nothing of it may be named any more; else
+ * before a reset. */
+void ps_engine_primary_ending(CUdevice device, bool gone);
 void ps_engine_peer_enabled(
     CUcontext peer); /* after success: current context may access peer's memory */
 void ps_engine_pool_access(CUmemoryPool pool, const CUmemAccessDesc *map,

@@ -158,6 +158,7 @@ struct ps_engine {
     CUdevice device;
     enum { PS_ENGINE_MAKING, PS_ENGINE_READY, PS_ENGINE_BROKEN } state;
     uint64_t granularity;
+    bool primary;            /* the device's primary context */
     bool rdma;               /* memory is made fit for GPUDirect RDMA */
     CUstream stash_stream;   /* low priority */
     CUstream drop_stream;    /* low priority; no job stream ever waits for it */

@@ -141,12 +141,17 @@ void ps_hook_green_destroying(CUgreenCtx green)
 }
 #endif
 
-void ps_hook_device_resetting(CUdevice device)
+static void primary_ending(CUdevice device, bool gone)
 {
     ps_params_purge();
     if (ps_paging()) {
-        ps_engine_device_resetting(device);
+        ps_engine_primary_ending(device, gone);
     }
+}
+
+void ps_hook_device_resetting(CUdevice device)
+{
+    primary_ending(device, false);
 }
 
 /*
@@ -165,7 +170,7 @@ CUresult ps_hook_primary_release(PFN_cuDevicePrimaryCtxRelease_v11000 real, bool
     (void)ptds;
     if (r == CUDA_SUCCESS && get_state != NULL &&
         get_state(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
-        ps_hook_device_resetting(device);
+        primary_ending(device, true);
     }
     return r;
 }

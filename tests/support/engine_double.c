@@ -157,9 +157,9 @@ void ps_engine_context_destroying(CUcontext ctx)
     note("context %llx;", (unsigned long long)(uintptr_t)ctx);
 }
 
-void ps_engine_device_resetting(CUdevice device)
+void ps_engine_primary_ending(CUdevice device, bool gone)
 {
-    note("reset %d;", device);
+    note("%s %d;", gone ? "gone" : "reset", device);
 }
 
 void ps_engine_peer_enabled(CUcontext peer)
