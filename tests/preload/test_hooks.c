@@ -546,7 +546,7 @@ START_TEST(ends_are_told_before_and_beginnings_after)
     LOG("");
     fake->primary_active = 0;
     GET(cuDevicePrimaryCtxRelease_v2, PFN_cuDevicePrimaryCtxRelease_v11000)(3);
-    LOG("reset 3;");
+    LOG("gone 3;");
     GET(cuCtxEnablePeerAccess, PFN_cuCtxEnablePeerAccess_v4000)((CUcontext)(uintptr_t)6, 0);
     LOG("peer 6;");
     GET(cuMemPoolSetAccess, PFN_cuMemPoolSetAccess_v11020)((CUmemoryPool)0x1000, NULL, 2);
