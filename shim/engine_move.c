@@ -80,8 +80,7 @@ static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
     return NULL;
 }
 
-/* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
-static CUresult wait_bounded(CUevent event)
+CUresult ps_wait_bounded(CUevent event)
 {
     struct timespec start;
     struct timespec now;
@@ -120,7 +119,7 @@ static bool throttle(struct ps_engine *e, uint64_t thread)
     bool done = ps_fence_done(f);
     if (!done && !e->stalled) {
         pthread_mutex_unlock(&ps_lock);
-        const CUresult r = wait_bounded(f->event);
+        const CUresult r = ps_wait_bounded(f->event);
         done = r == CUDA_SUCCESS;
         pthread_mutex_lock(&ps_lock);
         ps_count(throttle_waits, 1);
@@ -159,7 +158,7 @@ static void await_pages(struct ps_engine *e, uint64_t pages)
         struct ps_fence *f = ps_fence_ref(p->drops->dropped);
         if (!ps_fence_done(f)) {
             pthread_mutex_unlock(&ps_lock);
-            const bool done = wait_bounded(f->event) == CUDA_SUCCESS;
+            const bool done = ps_wait_bounded(f->event) == CUDA_SUCCESS;
             pthread_mutex_lock(&ps_lock);
             ps_count(throttle_waits, 1);
             e->stalled = !done;

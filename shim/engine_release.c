@@ -36,6 +36,39 @@ static bool any_copy(const struct ps_engine *e)
     return false;
 }
 
+/* What freed memory still waits for. Lock held. */
+static struct ps_fence *pending(const struct ps_engine *e)
+{
+    for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+        for (int i = 0; i < 2; i++) {
+            if (!ps_fence_done(t->ready[i])) {
+                return t->ready[i];
+            }
+        }
+    }
+    return ps_fence_done(e->pool.pushed) ? NULL : e->pool.pushed;
+}
+
+/*
+ * Waits until freed memory is idle. Only for that, and not for ever: another stream may wait for what this thread has
+ * yet to do, and a capture ends when somebody waits for its context. Lock held; let go and taken again.
+ */
+static bool await_idle(struct ps_engine *e)
+{
+    CUresult r = CUDA_SUCCESS;
+    struct ps_fence *f = pending(e);
+    ps_count(host_syncs, f != NULL);
+    while (f != NULL && r == CUDA_SUCCESS) {
+        ps_fence_ref(f);
+        pthread_mutex_unlock(&ps_lock);
+        r = ps_wait_bounded(f->event);
+        pthread_mutex_lock(&ps_lock);
+        ps_fence_unref(&e->fences, f);
+        f = pending(e);
+    }
+    return f == NULL;
+}
+
 void ps_engine_settle_down(struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
@@ -43,14 +76,11 @@ void ps_engine_settle_down(struct ps_engine *e)
                      (e->dead != NULL || e->pool.mapped > 0);
     if (due) {
         e->learned = false;
-        e->n_trims++;
+        e->n_trims = await_idle(e) ? e->n_trims + 1 : TRIMS_MAX;
     }
     pthread_mutex_unlock(&ps_lock);
     if (due) {
-        ps_count(host_syncs, 1);
-        if (ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
-            release_unused(e);
-        }
+        release_unused(e);
     }
 }
 
