@@ -41,7 +41,7 @@ ap.add_argument("--jobs", type=int, default=4, help="identity: pairs side by sid
 a = ap.parse_args()
 
 # GiB a plain job of the capacity takes at most, with room for its neighbour's start: moe12 on an H200, rounded up.
-NEED = {0.0: 42, 2.0: 55, 4.0: 80}
+NEED = {0.0: 40, 2.0: 50, 4.0: 74}
 
 
 class Room:
