@@ -70,6 +70,17 @@ CUresult sim_capture_implicit(struct sim_ctx *ctx)
     return result;
 }
 
+/* The same for who only asks about a capture: none is invalidated. */
+static CUresult implicit_question(const struct sim_ctx *ctx)
+{
+    for (const struct sim_stream *s = ctx->streams; s != NULL; s = s->next) {
+        if (s->blocking && s->capture != NULL) {
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUgraphNodeType type_of(const struct sim_op *op)
 {
     static const CUgraphNodeType types[] = {
@@ -351,7 +362,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *ca
     struct sim_stream *s;
     CUresult result = sim_stream_get(t, hStream, &s);
     if (result == CUDA_SUCCESS && s->kind == SIM_STREAM_LEGACY) {
-        result = sim_capture_implicit(s->ctx);
+        result = implicit_question(s->ctx);
     }
     if (result == CUDA_SUCCESS && captureStatus != NULL) {
         *captureStatus = s->capture == NULL ? CU_STREAM_CAPTURE_STATUS_NONE : s->capture->status;
@@ -384,7 +395,7 @@ static CUresult info(struct sim_thread *t, CUstream hStream, const struct info *
     struct sim_stream *s;
     CUresult result = sim_stream_get(t, hStream, &s);
     if (result == CUDA_SUCCESS && s->kind == SIM_STREAM_LEGACY) {
-        result = sim_capture_implicit(s->ctx);
+        result = implicit_question(s->ctx);
     }
     if (result != CUDA_SUCCESS || out->status == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
