@@ -337,8 +337,7 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
     struct ps_pool_piece *piece = map_piece(e, base, bytes);
     pthread_mutex_lock(&ps_lock);
     p->growing = false;
-    if (piece != NULL &&
-        (p->loose || !ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
+    if (piece != NULL && (p->loose || !ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
         pthread_mutex_unlock(&ps_lock);
         release_piece(piece);
         pthread_mutex_lock(&ps_lock);
@@ -348,8 +347,8 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 void ps_pool_shrink(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
-    if (p->pieces == NULL || p->growing || p->loose || p->broken ||
-        !ps_budget_idle(&p->budget) || !ps_fence_done(p->pushed)) {
+    if (p->pieces == NULL || p->growing || p->loose || p->broken || !ps_budget_idle(&p->budget) ||
+        !ps_fence_done(p->pushed)) {
         return;
     }
     /* Both ends in one fill: it cannot fail by halves. */

@@ -210,7 +210,8 @@ static void parse_item(char *item)
         parse_fail(whole, value);
     } else {
         bad(whole,
-            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log, after_all or fail");
+            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log, "
+            "after_all or fail");
     }
 }
 

@@ -272,7 +272,8 @@ void sim_sched_seed(uint64_t seed);
 size_t sim_sched_pick(struct sim_op *const *ready, size_t n);
 /* How many blocks of the kernel op run in this step, 1 <= result <= left. Needs the lock. */
 uint64_t sim_sched_blocks(struct sim_op *op, uint64_t left);
-/* How many turns of its blocks a kernel whose blocks take turns makes in this step; 0: they run whole. Needs the lock. */
+/* How many turns of its blocks a kernel whose blocks take turns makes in this step; 0: they run whole.
+ * Needs the lock. */
 uint64_t sim_sched_turns(void);
 /* A random number. Needs the lock. */
 uint64_t sim_sched_draw(void);
