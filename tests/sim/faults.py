@@ -24,7 +24,7 @@ CODES = {999: "CUDA_ERROR_UNKNOWN", 2: "CUDA_ERROR_OUT_OF_MEMORY", 802: "CUDA_ER
 # Functions that are called only when another one has failed.
 COMPANIONS = {
     "cuGetErrorName": "cuLaunchKernel:~10",
-    "cuKernelGetParamInfo": "!cuFuncGetParamInfo:~30:400",
+    "cuKernelGetParamInfo": "!cuFuncGetParamInfo:1+:400",
     "cuEventSynchronize": "cuStreamWaitEvent:~60",
     "cuStreamSynchronize": "cuEventRecord:~10",
     "cuMemPoolTrimTo": "cuMemCreate:~20:2",

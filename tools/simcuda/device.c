@@ -41,12 +41,13 @@ static const struct sim_error_row *error_row(CUresult error)
 
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char **pStr)
 {
+    SIM_ENTER(SIM_ANYTIME, t);
     const struct sim_error_row *row = error_row(error);
     if (pStr == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
     *pStr = row == NULL ? NULL : row->name;
-    return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return sim_leave(row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
 }
 
 CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
