@@ -171,7 +171,9 @@ static bool find_tensors(struct ps_touches *t)
 {
     for (unsigned i = 0; i < t->n; i++) {
         struct ps_tensor *tensor = ps_window_find(addresses(t)[i]);
-        if (tensor != NULL && !tensor->freed && !hold(t, tensor)) {
+        if (tensor == NULL || tensor->freed) {
+            ps_count(stale_touches, 1);
+        } else if (!hold(t, tensor)) {
             return false;
         }
     }
@@ -374,6 +376,7 @@ CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
     if (r != CUDA_SUCCESS) {
         release_held(t);
     }
+    ps_count(touches, t->n_held);
     pthread_mutex_unlock(&ps_lock);
     ps_guard_leave(&guard);
     if (r != CUDA_SUCCESS) {

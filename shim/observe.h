@@ -20,6 +20,8 @@
                "allocations in a region left to the driver: no stream, or too late to move")       \
     PS_COUNTER(left_alone_bytes, "bytes of those")                                                 \
     PS_COUNTER(passed_through, "region allocations passed on for want of memory or by rule")       \
+    PS_COUNTER(touches, "live tensors named by launches, copies and fills")                        \
+    PS_COUNTER(stale_touches, "addresses named where no tensor lives")                             \
     PS_COUNTER(stashes, "tensors stashed")                                                         \
     PS_COUNTER(restores, "tensors copied back")                                                    \
     PS_COUNTER(cache_hits, "tensors named while their place was still intact")                     \
