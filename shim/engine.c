@@ -474,12 +474,24 @@ static void release_place(struct ps_tensor *t)
     if (t->chunks == NULL) {
         return;
     }
-    ps_driver.cuMemUnmap(t->slot.base, t->slot.bytes);
+    if (ps_driver.cuMemUnmap(t->slot.base, t->slot.bytes) != CUDA_SUCCESS) {
+        t->stuck = t->slot.bytes;
+    }
     while (t->chunks != NULL) {
         struct ps_chunk *c = t->chunks;
         t->chunks = c->next;
         ps_driver.cuMemRelease(c->handle);
         free(c);
+    }
+}
+
+/* The addresses may be another context's from now on. Lock not held. */
+static void give_slot(const struct ps_tensor *t)
+{
+    if (t->stuck == 0) {
+        pthread_mutex_lock(&ps_lock);
+        ps_slot_give(&t->slot);
+        pthread_mutex_unlock(&ps_lock);
     }
 }
 
@@ -509,6 +521,9 @@ static void release_memory(struct ps_engine *e)
         next = g->next;
         for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
             release_place(t);
+            if (t->pins == 0) {
+                give_slot(t);
+            }
         }
         if (!g->open) {
             continue; /* a few hundred bytes stay: tensors may still be held by calls in flight */
@@ -516,11 +531,22 @@ static void release_memory(struct ps_engine *e)
         g->engine = NULL;
         g->tensors = NULL;
     }
-    for (struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+    while (e->dead != NULL) {
+        struct ps_tensor *t = e->dead;
+        e->dead = t->lru_next;
         release_place(t);
+        give_slot(t);
+        free(t);
     }
-    for (struct ps_unmap *u = e->unmaps; u != NULL; u = u->next) {
-        ps_driver.cuMemUnmap(u->slot.base, u->slot.bytes);
+    while (e->unmaps != NULL) {
+        struct ps_unmap *u = e->unmaps;
+        e->unmaps = u->next;
+        if (ps_driver.cuMemUnmap(u->slot.base, u->slot.bytes) == CUDA_SUCCESS) {
+            pthread_mutex_lock(&ps_lock);
+            ps_slot_give(&u->slot);
+            pthread_mutex_unlock(&ps_lock);
+        }
+        free(u);
     }
     for (unsigned k = 0; k < PS_N_CLASSES; k++) {
         while (e->free_chunks[k] != NULL) {
