@@ -199,7 +199,7 @@ void ps_engine_stream_destroying(CUstream stream)
 
 void ps_engine_capture_beginning(CUstream stream)
 {
-    if (ps_paging() && engines != NULL) {
+    if (engines != NULL) {
         flush_stream(stream, false);
     }
 }
@@ -615,6 +615,9 @@ void ps_engine_forked(void)
 {
     /* The lock may have been held by a thread that does not exist here. */
     ps_paging_off();
+    engines = NULL;
+    atomic_store(&ps_coming_home, false);
+    atomic_store(&ps_window_size, 0);
     pthread_mutex_init(&ps_lock, NULL);
     pthread_cond_init(&ps_moved, NULL);
 }

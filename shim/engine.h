@@ -28,6 +28,8 @@ static inline CUstream ps_stream_resolve(CUstream stream, bool ptds)
 /* base 0 and size 0 until the first engine has reserved it; written once (release), read relaxed by ps_in_window. */
 extern _Atomic uint64_t ps_window_base;
 extern _Atomic uint64_t ps_window_size;
+/* Paging has ended, but not everything is in its place yet: what calls name is still looked at. */
+extern _Atomic bool ps_coming_home;
 
 static inline bool ps_in_window(uint64_t address)
 {

@@ -303,7 +303,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         if (!may_leave(e, g, thread)) {
             continue;
         }
-        if (e->no_gain || !may || e->pool.broken) {
+        if (e->no_gain || !may || e->pool.broken || e->ended) {
             g->kept = true;
             continue;
         }

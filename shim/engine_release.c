@@ -11,6 +11,8 @@
 /* How often memory is given back because something was learned: each time the next step makes anew what it needs. */
 #define TRIMS_MAX 4
 
+_Atomic bool ps_coming_home;
+
 static uint64_t release_unused(struct ps_engine *e)
 {
     uint64_t bytes;
@@ -131,10 +133,11 @@ void ps_engine_trim(CUmemoryPool pool)
     ps_guard_leave(&guard);
 }
 
-/* Brings one tensor that is not resident back. False when there was none, or on failure.
+/* One step towards having everything in its place. False when nothing is left to do, or on failure.
  * Lock held; let go and taken again. */
 static bool bring_one(struct ps_engine *e, CUresult *r_p)
 {
+    bool moving = false;
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
         g->crowded = true; /* nothing of it leaves again */
         for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
@@ -147,9 +150,22 @@ static bool bring_one(struct ps_engine *e, CUresult *r_p)
                 *r_p = ps_move_back(e, t, e->restore_stream);
                 return *r_p == CUDA_SUCCESS;
             }
+            if (t->state == PS_RESIDENT && !ps_fence_done(t->arrived)) {
+                /* Later nobody makes other streams wait for what brought it. */
+                struct ps_fence *f = ps_fence_ref(t->arrived);
+                pthread_mutex_unlock(&ps_lock);
+                *r_p = ps_wait_bounded(f->event);
+                pthread_mutex_lock(&ps_lock);
+                ps_fence_unref(&e->fences, f);
+                return *r_p == CUDA_SUCCESS;
+            }
+            moving = moving || t->state == PS_MOVING;
         }
     }
-    return false;
+    if (moving) {
+        pthread_cond_wait(&ps_moved, &ps_lock);
+    }
+    return moving;
 }
 
 static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
@@ -157,49 +173,53 @@ static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
     CUresult r = CUDA_SUCCESS;
     ps_guard_context(guard, e);
     pthread_mutex_lock(&ps_lock);
-    while (bring_one(e, &r)) {
+    e->ended = true;
+    while (e->state == PS_ENGINE_READY && bring_one(e, &r)) {
     }
     pthread_mutex_unlock(&ps_lock);
-    if (r == CUDA_SUCCESS) {
-        r = ps_driver.cuStreamSynchronize(e->restore_stream);
-    }
+    ps_guard_home(guard);
     return r == CUDA_SUCCESS;
 }
 
+/* The next engine that can have tensors out, from e on. */
+static struct ps_engine *ready_from(struct ps_engine *e)
+{
+    pthread_mutex_lock(&ps_lock);
+    while (e != NULL && e->state != PS_ENGINE_READY) {
+        e = e->next;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    return e;
+}
+
+/* Addresses are watched until everything is in its place: other threads go on launching meanwhile. */
 void ps_engine_end_paging(const char *why)
 {
     struct ps_guard guard;
+    const bool first = ps_paging();
     bool all = true;
-    if (!ps_paging()) {
+    if (!first && !atomic_load(&ps_coming_home)) {
         return;
     }
+    atomic_store(&ps_coming_home, true);
     ps_paging_off();
     if (ps_driver_init() && ps_engines() != NULL) {
-        for (;;) {
-            struct ps_engine *e;
-            ps_guard_enter(&guard);
-            pthread_mutex_lock(&ps_lock);
-            e = ps_engines();
-            while (e != NULL && (e->state != PS_ENGINE_READY || e->ended)) {
-                e = e->next;
-            }
-            if (e != NULL) {
-                e->ended = true;
-            }
-            pthread_mutex_unlock(&ps_lock);
-            all = (e == NULL || bring_all(e, &guard)) && all;
-            ps_guard_leave(&guard);
-            if (e == NULL) {
-                break;
-            }
+        ps_guard_enter(&guard);
+        for (struct ps_engine *e = ready_from(ps_engines()); e != NULL; e = ready_from(e->next)) {
+            all = bring_all(e, &guard) && all;
         }
+        ps_guard_leave(&guard);
     }
     if (all) {
+        atomic_store(&ps_coming_home, false);
+    }
+    if (first && all) {
         ps_warn("paging ends here: %s; everything is back in its place, the job runs on without us",
                 why);
-    } else {
+    } else if (first) {
         ps_error(
-            "paging ends here: %s; some tensors could not be brought back: calls that name them fail",
+            "paging ends here: %s; some tensors could not be brought back: they come when they "
+            "are named",
             why);
     }
 }

@@ -26,7 +26,8 @@ extern __thread unsigned ps_hook_depth __attribute__((tls_model("initial-exec"))
  */
 static inline bool ps_window_live(void)
 {
-    return atomic_load_explicit(&ps_window_size, memory_order_relaxed) != 0 && ps_paging();
+    return atomic_load_explicit(&ps_window_size, memory_order_relaxed) != 0 &&
+           (ps_paging() || atomic_load_explicit(&ps_coming_home, memory_order_relaxed));
 }
 
 /*

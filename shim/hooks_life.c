@@ -16,9 +16,8 @@ bool ps_capture_ever_begun(void)
 
 void ps_hook_unseen(const char *what)
 {
-    if (ps_paging()) {
+    if (ps_paging() || ps_window_live()) {
         ps_engine_end_paging(what);
-        ps_paging_off();
     }
 }
 
@@ -123,7 +122,7 @@ CUresult ps_hook_begin_capture_to_graph(PFN_cuStreamBeginCaptureToGraph_v12030 r
 void ps_hook_context_destroying(CUcontext ctx)
 {
     ps_params_purge();
-    if (ctx != NULL && ps_paging()) {
+    if (ctx != NULL) {
         ps_engine_context_destroying(ctx);
     }
 }
@@ -144,9 +143,7 @@ void ps_hook_green_destroying(CUgreenCtx green)
 static void primary_ending(CUdevice device, bool gone)
 {
     ps_params_purge();
-    if (ps_paging()) {
-        ps_engine_primary_ending(device, gone);
-    }
+    ps_engine_primary_ending(device, gone);
 }
 
 void ps_hook_device_resetting(CUdevice device)

@@ -13,6 +13,7 @@
 #define VISIBLE __attribute__((visibility("default")))
 
 _Atomic uint64_t ps_window_base;
+_Atomic bool ps_coming_home;
 _Atomic uint64_t ps_window_size;
 
 static struct engine_double d = {.log = ""};
@@ -176,6 +177,7 @@ void ps_engine_pool_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t
 void ps_engine_end_paging(const char *why)
 {
     note("end %s;", why);
+    ps_paging_off();
 }
 
 void ps_engine_forked(void)
