@@ -34,8 +34,8 @@ void simcuda_watch(fw_watcher *fn);
 bool simcuda_mapped(CUdeviceptr address);
 
 static _Atomic CUdeviceptr fw_tensors[FW_TENSORS];
-/* Set while this thread calls a function of that name whose wrapper calls the driver from a helper. */
-static __thread const char *fw_own_call;
+/* Functions whose wrappers call the driver from a helper; the stash makes no such call inside of one. */
+static const char *const fw_helped[] = {"cuEventDestroy", "cuMemPoolTrimTo", "cuStreamDestroy"};
 
 static struct fw_function {
     char name[64];
@@ -85,6 +85,16 @@ static unsigned fw_count_out(void)
     return n;
 }
 
+static bool fw_helped_call(const char *name)
+{
+    for (size_t i = 0; i < sizeof(fw_helped) / sizeof(fw_helped[0]); i++) {
+        if (strcmp(fw_helped[i], name) == 0) {
+            return strncmp(sc_call, name, strlen(name)) == 0;
+        }
+    }
+    return false;
+}
+
 /* A wrapper's call of the driver is the job's: wrappers are exported under the names of the driver's functions. */
 static bool fw_by_stash(const char *name, const void *caller)
 {
@@ -94,7 +104,7 @@ static bool fw_by_stash(const char *name, const void *caller)
         return false;
     }
     return (info.dli_sname == NULL || strncmp(info.dli_sname, "cu", 2) != 0) &&
-           (fw_own_call == NULL || strcmp(fw_own_call, name) != 0);
+           !fw_helped_call(name);
 }
 
 static void fw_tally(const char *name, unsigned n_out)

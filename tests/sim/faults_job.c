@@ -155,9 +155,7 @@ static void ask_pool(CUdeviceptr p)
     sc_ok(cuDeviceGetDefaultMemPool(&pool, 0));
     sc_ok(cuPointerGetAttribute(&of_tensor, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
     printf("the tensor is the default pool's: %s\n", of_tensor == pool ? "yes" : "no");
-    fw_own_call = "cuMemPoolTrimTo";
     sc_ok(cuMemPoolTrimTo(pool, 0));
-    fw_own_call = NULL;
     sc_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     sc_digest(sc_results, 4, blocking);
     sc_ok(cuStreamSynchronize(blocking));

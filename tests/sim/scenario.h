@@ -44,7 +44,9 @@ SC_UNUSED static _Noreturn void sc_fail(void)
     exit(1);
 }
 
-#define sc_ok(_call) sc_ok_at((_call), #_call, __LINE__)
+static __thread const char *sc_call = ""; /* what this thread called last */
+
+#define sc_ok(_call) (sc_call = #_call, sc_ok_at((_call), #_call, __LINE__))
 SC_UNUSED static void sc_ok_at(CUresult result, const char *call, int line)
 {
     if (result != CUDA_SUCCESS) {
