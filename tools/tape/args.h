@@ -15,8 +15,8 @@ struct tape_operand {
 };
 
 /*
- * The sum of what was read is added at `result`. `raw` is what the recorded launch had for parameters; nothing looks at it but
- * those who look for addresses.
+ * The sum of what was read is added at `result`. `raw` is what the recorded launch had for
+ * parameters; nothing looks at it but those who look for addresses.
  */
 struct tape_args {
     uint64_t seed;

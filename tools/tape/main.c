@@ -35,6 +35,7 @@ struct settings {
     uint64_t scale;
     unsigned padding;
     bool check_only;
+    bool records;
     const char *path;
 };
 
@@ -46,6 +47,7 @@ static void print_help(void)
         "  --scale=N   sizes are divided by N (1)\n"
         "  --padding=P percent of each tensor that no launch writes (50)\n"
         "  --check     read the tape only; no driver\n"
+        "  --records   print the records, one a line, numbers in hexadecimal; no driver\n"
         "  --help      print this and exit\n\n"
         "Exit status: 0; 1 when the tape is malformed, cut, or not played as recorded; 77 without\n"
         "a device.");
@@ -61,11 +63,9 @@ static int usage(const char *what, const char *of)
 static int parse(int argc, char **argv, struct settings *s)
 {
     static const struct option flags[] = {
-        {"scale", required_argument, NULL, 's'},
-        {"padding", required_argument, NULL, 'p'},
-        {"check", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"scale", required_argument, NULL, 's'}, {"padding", required_argument, NULL, 'p'},
+        {"check", no_argument, NULL, 'c'},       {"records", no_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
     };
     int code;
 
@@ -88,6 +88,9 @@ static int parse(int argc, char **argv, struct settings *s)
             break;
         case 'c':
             s->check_only = true;
+            break;
+        case 'r':
+            s->records = true;
             break;
         case 'h':
             print_help();
@@ -205,6 +208,45 @@ static bool as_recorded(const struct tape *t, const struct tape_played *played)
     return ok;
 }
 
+/* The bytes of a record: text where it is one. */
+static void print_bytes(const struct ps_tape_record *r)
+{
+    if (r->kind == PS_TAPE_STRING) {
+        printf(" %.*s", (int)r->n_bytes, (const char *)r->bytes);
+        return;
+    }
+    if (r->n_bytes != 0) {
+        printf(" + ");
+    }
+    for (size_t i = 0; i < r->n_bytes; i++) {
+        printf("%02x", r->bytes[i]);
+    }
+}
+
+static int print_records(const char *path, const uint8_t *data, size_t size)
+{
+    struct ps_tape_reader reader;
+    struct ps_tape_record r;
+    struct ps_tape_head head;
+
+    if (ps_tape_open(&reader, data, size, &head)) {
+        while (ps_tape_next(&reader, &r)) {
+            printf("%" PRIx32 " %" PRIx64 " %s", r.thread, r.time, ps_tape_kind_name(r.kind));
+            for (int i = 0; i < ps_tape_n_fields(r.kind); i++) {
+                printf(" %" PRIx64, r.field[i]);
+            }
+            print_bytes(&r);
+            putchar('\n');
+        }
+    }
+    if (reader.error != NULL || reader.cut) {
+        fprintf(stderr, "pagedstash-tape: '%s': %s at byte %zu\n", path,
+                reader.error != NULL ? reader.error : "the last record is not whole", reader.at);
+        return 1;
+    }
+    return 0;
+}
+
 static int play(const struct settings *s, struct tape *t)
 {
     struct tape_played played;
@@ -242,7 +284,10 @@ int main(int argc, char **argv)
     if (data == NULL) {
         return 1;
     }
-    if (tape_load(&t, data, size, s.scale)) {
+    memset(&t, 0, sizeof(t));
+    if (s.records) {
+        status = print_records(s.path, data, size);
+    } else if (tape_load(&t, data, size, s.scale)) {
         status = play(&s, &t);
     } else {
         fprintf(stderr, "pagedstash-tape: '%s': %s\n", s.path, t.error);

@@ -226,7 +226,7 @@ static void take_record(struct order *o, struct tape_event *e)
         take_alloc(o, e);
         break;
     case PS_TAPE_FREE:
-        if (e->form == PS_TAPE_ALLOC_SYNC) {
+        if (e->form == PS_TAPE_ALLOC_SYNC && e->thing != TAPE_NONE) {
             host_waits_for_all(o);
         }
         enqueue(o, e->stream);

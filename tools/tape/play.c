@@ -252,6 +252,19 @@ static bool is_tensor(const struct play *p, uint32_t alloc)
     return alloc != TAPE_NONE && p->t->allocs[alloc].tensor && p->live[alloc];
 }
 
+/* Synchronous functions are ordered in the legacy stream; others' are made of what there is. */
+static bool is_plain_sync(const struct play *p, const struct tape_event *e)
+{
+    return (e->form & PS_TAPE_ASYNC) == 0 && p->streams[e->stream] == CU_STREAM_LEGACY;
+}
+
+/* After an asynchronous copy from or to the host that stands for a synchronous one. */
+static bool end_copy(struct play *p, const struct tape_event *e)
+{
+    return (e->form & PS_TAPE_ASYNC) != 0 ||
+           OK("cuStreamSynchronize", cuStreamSynchronize(p->streams[e->stream]));
+}
+
 static bool copy_in(struct play *p, const struct tape_event *e, CUdeviceptr dst, uint64_t bytes)
 {
     const uint8_t *from = p->pattern;
@@ -266,9 +279,10 @@ static bool copy_in(struct play *p, const struct tape_event *e, CUdeviceptr dst,
         bytes = e->n_raw < bytes ? e->n_raw : bytes;
         from = payload;
     }
-    return (e->form & PS_TAPE_ASYNC) != 0
-               ? OK("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync(dst, from, bytes, p->streams[e->stream]))
-               : OK("cuMemcpyHtoD", cuMemcpyHtoD(dst, from, bytes));
+    return is_plain_sync(p, e) ? OK("cuMemcpyHtoD", cuMemcpyHtoD(dst, from, bytes))
+                               : OK("cuMemcpyHtoDAsync",
+                                    cuMemcpyHtoDAsync(dst, from, bytes, p->streams[e->stream])) &&
+                                     end_copy(p, e);
 }
 
 static bool copy_out(struct play *p, const struct tape_event *e, CUdeviceptr src, uint64_t bytes)
@@ -278,9 +292,10 @@ static bool copy_out(struct play *p, const struct tape_event *e, CUdeviceptr src
     if (to == NULL) {
         return false;
     }
-    return (e->form & PS_TAPE_ASYNC) != 0
-               ? OK("cuMemcpyDtoHAsync", cuMemcpyDtoHAsync(to, src, bytes, p->streams[e->stream]))
-               : OK("cuMemcpyDtoH", cuMemcpyDtoH(to, src, bytes));
+    return is_plain_sync(p, e) ? OK("cuMemcpyDtoH", cuMemcpyDtoH(to, src, bytes))
+                               : OK("cuMemcpyDtoHAsync",
+                                    cuMemcpyDtoHAsync(to, src, bytes, p->streams[e->stream])) &&
+                                     end_copy(p, e);
 }
 
 static bool copy_across(struct play *p, const struct tape_event *e, CUdeviceptr dst,
@@ -288,9 +303,9 @@ static bool copy_across(struct play *p, const struct tape_event *e, CUdeviceptr 
 {
     const uint64_t bytes = e->dst.bytes < e->src.bytes ? e->dst.bytes : e->src.bytes;
 
-    return (e->form & PS_TAPE_ASYNC) != 0
-               ? OK("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync(dst, src, bytes, p->streams[e->stream]))
-               : OK("cuMemcpyDtoD", cuMemcpyDtoD(dst, src, bytes));
+    return is_plain_sync(p, e)
+               ? OK("cuMemcpyDtoD", cuMemcpyDtoD(dst, src, bytes))
+               : OK("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync(dst, src, bytes, p->streams[e->stream]));
 }
 
 /* Memory other than tensors holds nothing that is checked: of its copies only the order is kept. */
@@ -346,10 +361,10 @@ static bool play_fill(struct player *self, const struct tape_event *e)
     }
     const CUdeviceptr dst = p->bases[e->dst.alloc] + e->dst.delta;
 
-    return (e->form & PS_TAPE_ASYNC) != 0
-               ? OK("cuMemsetD8Async",
-                    cuMemsetD8Async(dst, (uint8_t)e->priority, e->dst.bytes, p->streams[e->stream]))
-               : OK("cuMemsetD8", cuMemsetD8(dst, (uint8_t)e->priority, e->dst.bytes));
+    return is_plain_sync(p, e)
+               ? OK("cuMemsetD8", cuMemsetD8(dst, (uint8_t)e->priority, e->dst.bytes))
+               : OK("cuMemsetD8Async", cuMemsetD8Async(dst, (uint8_t)e->priority, e->dst.bytes,
+                                                       p->streams[e->stream]));
 }
 
 /* ---- streams and events ---- */

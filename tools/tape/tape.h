@@ -120,7 +120,8 @@ struct tape_played {
     uint64_t n_touches, n_stale_touches, n_tensor_frees;
 };
 /*
- * Plays all of it. Of each tensor that a launch writes, the last `padding` percent stay. False, and a line on stderr, when the driver refuses something.
+ * Plays all of it. Of each tensor that a launch writes, the last `padding` percent stay. False, and
+ * a line on stderr, when the driver refuses something.
  */
 bool tape_play(const struct tape *t, unsigned padding, struct tape_played *played_p);
 
