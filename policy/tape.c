@@ -46,6 +46,7 @@ size_t ps_tape_put_head(uint8_t *to, const struct ps_tape_head *head)
     const size_t length = strnlen(head->regions, HEAD_STRING_MAX);
     size_t n = PS_TAPE_MAGIC_BYTES;
 
+    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): bytes in a file */
     memcpy(to, PS_TAPE_MAGIC, PS_TAPE_MAGIC_BYTES);
     n += ps_tape_put_number(to + n, PS_TAPE_VERSION);
     n += ps_tape_put_number(to + n, head->min_bytes);

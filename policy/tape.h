@@ -18,7 +18,7 @@
 #define PS_TAPE_FIELDS_MAX  12
 #define PS_TAPE_VARINT_MAX  10 /* bytes of one number */
 /* A record without its bytes at most. */
-#define PS_TAPE_HEAD_MAX   ((PS_TAPE_FIELDS_MAX + 4) * PS_TAPE_VARINT_MAX)
+#define PS_TAPE_HEAD_MAX   ((PS_TAPE_FIELDS_MAX + 4) * (size_t)PS_TAPE_VARINT_MAX)
 #define PS_TAPE_PARAMS_MAX 32768u /* bytes of one launch's parameters */
 
 /* X(kind, number, fields): numbers are never given anew, fields never change within a version. */

@@ -84,8 +84,7 @@ void ps_guard_context(struct ps_guard *g, const struct ps_engine *e)
         return;
     }
     ps_guard_home(g);
-    if (g->current != e->ctx && (ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS ||
-                                 ps_driver.cuCtxPushCurrent(e->ctx) == CUDA_SUCCESS)) {
+    if (g->current != e->ctx && PS_TWICE(ps_driver.cuCtxPushCurrent(e->ctx))) {
         g->pushed = e->ctx;
     }
 }
@@ -300,8 +299,7 @@ static CUresult make_streams(struct ps_engine *e)
 /* Once more if refused: what follows takes memory away from under the work. */
 static bool idle_stream(CUstream stream)
 {
-    return stream == NULL || ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS ||
-           ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+    return stream == NULL || PS_TWICE(ps_driver.cuStreamSynchronize(stream));
 }
 
 /* Gives back what set_up has made so far. Lock not held. */

@@ -373,8 +373,7 @@ bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream)
             /* A stream of another context, or the driver refuses: order by waiting. */
             pthread_mutex_unlock(&ps_lock);
             ps_count(host_syncs, 1);
-            const bool idle = ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS ||
-                              ps_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+            const bool idle = PS_TWICE(ps_driver.cuStreamSynchronize(stream));
             pthread_mutex_lock(&ps_lock);
             f = idle ? NULL : ps_fence_never();
             t = find_base(ptr);
@@ -403,8 +402,7 @@ bool ps_engine_free_sync(CUdeviceptr ptr)
     pthread_mutex_unlock(&ps_lock);
     if (t != NULL) {
         ps_guard_context(&guard, t->engine);
-        const bool idle = ps_driver.cuCtxSynchronize() == CUDA_SUCCESS ||
-                          ps_driver.cuCtxSynchronize() == CUDA_SUCCESS;
+        const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
         pthread_mutex_lock(&ps_lock);
         t = find_base(ptr);
         if (t != NULL) {

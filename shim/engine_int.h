@@ -30,6 +30,9 @@
 #define PS_PEERS_MAX   32 /* devices that may read our memory */
 #define PS_COPIES_MAX  16384 /* stashed tensors at one time: ledger words */
 
+/* A call that failed is tried once more. True when it worked. */
+#define PS_TWICE(_call) ((_call) == CUDA_SUCCESS || (_call) == CUDA_SUCCESS)
+
 /* A piece of physical memory: a power of two of granules. */
 struct ps_chunk {
     CUmemGenericAllocationHandle handle;

@@ -266,6 +266,7 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
     }
     fl->fence = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
     if (fl->fence == NULL && !wait_stash(e)) {
+        free(fl); /* but not the copies: the kernel may yet write them */
         g->crowded = true;
         return 0;
     }

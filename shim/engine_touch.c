@@ -30,6 +30,7 @@ void ps_touches_add(struct ps_touches *t, uint64_t address)
         return;
     }
     if (t->n == t->capacity) {
+        ps_assert(t->capacity > 0);
         uint64_t *more = malloc(2 * (size_t)t->capacity * sizeof(*more));
         if (more == NULL) {
             /* Without the list we cannot know what the call needs: bring everything back, for good. */

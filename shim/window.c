@@ -52,6 +52,7 @@ enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
                 ps_driver_error_name(&ps_driver, r));
         return PS_ERR_DEVICE;
     }
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): the map's elements are pointers */
     const size_t map_bytes = (size_t)(bytes / granularity * sizeof(*window.map));
     void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
