@@ -566,8 +566,7 @@ static void end_engine(struct ps_engine *e, bool gone)
     pthread_mutex_unlock(&ps_lock);
     if (!gone) {
         ps_guard_context(&g, e);
-        gone = ps_driver.cuCtxSynchronize() != CUDA_SUCCESS &&
-               ps_driver.cuCtxSynchronize() != CUDA_SUCCESS;
+        gone = !PS_TWICE(ps_driver.cuCtxSynchronize());
         if (gone) {
             ps_count(errors, 1); /* work may be left: what it uses stays until the process ends */
             ps_guard_leave(&g);
