@@ -64,6 +64,17 @@ class Room:
             self.changed.notify_all()
 
 
+def keep(kind, row):
+    """Written as it comes: a run that is cut short keeps what it has."""
+    with saving:
+        result.setdefault(kind, []).append(row)
+        result["all_identical"] = all(r["identical"] for r in result.get("identity", []))
+        with open(a.out + ".new", "w") as f:
+            json.dump(result, f, indent=1)
+            f.write("\n")
+        os.replace(a.out + ".new", a.out)
+
+
 def run(args, stash, metrics, gpu):
     command = [sys.executable, *([STRICT] if "--deterministic" in args else []), a.job, *args]
     env = dict(os.environ, PAGEDSTASH_METRICS=metrics, CUDA_VISIBLE_DEVICES=str(gpu))
@@ -110,7 +121,7 @@ def pair(name, args, gib):
         row["stderr"] = [plain["stderr"], stash["stderr"]]
     print(("same  " if same else "DIFFER"), name, "restored", stash["counters"].get("bytes_restored"), row["seconds"], row["exit"], row["last_loss"],
           file=sys.stderr, flush=True)
-    return row
+    keep("identity", row)
 
 
 def identity():
@@ -123,7 +134,7 @@ def identity():
             if re.search(a.only, name):
                 todo.append((name, args, NEED[cap]))
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        return list(pool.map(lambda t: pair(*t), todo))
+        list(pool.map(lambda t: pair(*t), todo))
 
 
 def memory_row(name, args):
@@ -149,7 +160,7 @@ def memory_row(name, args):
     if row["plain"]["step_ms"] and row["stash"]["step_ms"]:
         row["time_ratio"] = round(statistics.median(row["stash"]["step_ms"]) / statistics.median(row["plain"]["step_ms"]), 4)
     print(name, "plain", row["plain"], "stash", row["stash"], row.get("time_ratio"), file=sys.stderr, flush=True)
-    return row
+    keep("memory", row)
 
 
 def memory():
@@ -159,7 +170,7 @@ def memory():
         if re.search(a.only, name):
             todo.append((name, ["--sample-memory", "--steps", "14", "--capacity", str(cap)] + (["--sync-free"] if free else [])))
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        return list(pool.map(lambda t: memory_row(*t), todo))
+        list(pool.map(lambda t: memory_row(*t), todo))
 
 
 def machine():
@@ -171,14 +182,11 @@ def machine():
 
 result = {"what": "compare_jobs", "command": " ".join(sys.argv), **machine()}
 room = Room(result["n_gpus"], a.memory_gib)
+saving = threading.Lock()
 if "identity" in a.what:
-    result["identity"] = identity()
+    identity()
 if "memory" in a.what:
-    result["memory"] = memory()
-ok = all(r["identical"] for r in result.get("identity", []))
-result["all_identical"] = ok
-with open(a.out, "w") as f:
-    json.dump(result, f, indent=1)
-    f.write("\n")
+    memory()
+ok = result.get("all_identical", True)
 print(json.dumps({"all_identical": ok, "pairs": len(result.get("identity", []))}))
 sys.exit(0 if ok else 1)
