@@ -4,6 +4,7 @@
 
 scenario.py --simcuda FOLDER --shim FILE [--seeds N] [--sim OPTIONS] [--plain-sim OPTIONS] [--set NAME=VALUE]...
             [--expect COUNTER<OP>NUMBER]... [--noisy] [--fail FUNCTION:N]... [--plain-fails OPTIONS]
+            [--deadlocks OPTIONS]...
             PROGRAM [ARGUMENT]...
 
 A run that the checker has something to say about ends with 87 and fails.
@@ -73,6 +74,15 @@ def stashed(args, plain, seed, failure=None):
     return f"counters: {', '.join(missed)} in {found}" if missed else None
 
 
+def deadlocked(args, options):
+    """What is wrong with a run under the stash that must hang, or None."""
+    sim = ",".join(filter(None, [SIM, "seed=3", args.sim, options]))
+    code, _, err = run(args, sim, SETTINGS | {"LD_PRELOAD": args.shim})
+    if code != 86:
+        return f"ended with {code} and was to hang:\n{err}"
+    return None if "DEADLOCK" in err else f"nothing is told:\n{err}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--simcuda", required=True)
@@ -85,12 +95,13 @@ def main():
     parser.add_argument("--fail", action="append", default=[], help="one more run, with this call failing")
     parser.add_argument("--noisy", action="store_true", help="the stash may say something")
     parser.add_argument("--plain-fails", default=None, help="options under which the plain job must fail")
+    parser.add_argument("--deadlocks", action="append", default=[], help="one more run, with this it must hang")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs="*")
     args = parser.parse_args()
     args.program = os.path.abspath(args.program)
     args.shim = os.path.abspath(args.shim)
-    print(f"1..{args.seeds + len(args.fail) + 1}")
+    print(f"1..{args.seeds + len(args.fail) + len(args.deadlocks) + 1}")
     plain_sim = args.sim if args.plain_sim is None else args.plain_sim
     code, plain, err = run(args, f"{SIM},seed=0,{plain_sim}".rstrip(","), {})
     failed = code != 0
@@ -106,6 +117,12 @@ def main():
         failed |= wrong is not None
         what = f"{failure} fails" if failure else f"seed {seed}"
         print(f"{'ok' if wrong is None else 'not ok'} {number} - under the stash, {what}")
+        for line in (wrong or "").splitlines():
+            print(f"# {line}")
+    for number, options in enumerate(args.deadlocks, len(runs) + 2):
+        wrong = deadlocked(args, options)
+        failed |= wrong is not None
+        print(f"{'ok' if wrong is None else 'not ok'} {number} - a deadlock with {options}")
         for line in (wrong or "").splitlines():
             print(f"# {line}")
     return 1 if failed else 0

@@ -2,6 +2,7 @@
 /*
  * Kernels whose blocks take turns: what goes wrong between blocks, or between two launches at once, is seen to go
  * wrong; a block that faults ends its launch. Words that kernels write to host memory are seen late, never too late.
+ * Sends and receives match, and a circle of them is a deadlock.
  */
 #include "kernels/layout.h"
 #include "tests/sim/driver_test.h"
@@ -278,6 +279,64 @@ START_TEST(host_words_wait_for_the_right_stream)
 }
 END_TEST
 
+/* ---- ranks ---- */
+
+static void transfer(CUstream s, const char *kernel, uint64_t channel, CUdeviceptr p)
+{
+    uint64_t bytes = 8;
+
+    ok(cuLaunchKernel(dt_function(kernel), 1, 1, 1, 32, 1, 1, 0, s,
+                      (void *[]){&channel, &p, &bytes}, NULL));
+}
+
+/* The n-th receive of a channel gets the n-th message, whichever was queued first. */
+START_TEST(receives_match_sends)
+{
+    dt_start_seeded(_i, "check=1");
+    const CUstream a = dt_stream(CU_STREAM_NON_BLOCKING), b = dt_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr from = dt_alloc(8), to = dt_alloc(8);
+
+    transfer(a, "sim_recv", 7, to);
+    for (uint32_t i = 1; i <= 5; i++) {
+        ok(cuMemsetD32Async(from, i, 2, b));
+        transfer(b, "sim_send", 8, from);
+        transfer(b, "sim_send", 7, from);
+        ck_assert_uint_eq(dt_word(a, to), i);
+        transfer(a, "sim_recv", 7, to);
+    }
+    transfer(b, "sim_send", 7, from);
+    ok(cuCtxSynchronize());
+}
+END_TEST
+
+/* Ends with the driver's own code. */
+START_TEST(receives_in_a_circle_are_a_deadlock)
+{
+    dt_start_seeded(_i, "check=1");
+    const CUstream a = dt_stream(CU_STREAM_NON_BLOCKING), b = dt_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr p = dt_alloc(8), q = dt_alloc(8);
+
+    transfer(a, "sim_recv", 1, p);
+    transfer(a, "sim_send", 2, p);
+    transfer(b, "sim_recv", 2, q);
+    transfer(b, "sim_send", 1, q);
+    (void)cuCtxSynchronize();
+}
+END_TEST
+
+START_TEST(a_planted_wait_is_waited)
+{
+    dt_start_seeded(_i, "check=1,after_all=sim_fill");
+    const CUstream a = dt_stream(CU_STREAM_NON_BLOCKING), b = dt_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr p = dt_alloc(8), q = dt_alloc(8);
+
+    transfer(a, "sim_recv", 1, p);
+    dt_fill(b, q, 1, 2);
+    transfer(b, "sim_send", 1, q);
+    (void)cuCtxSynchronize();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("blocks");
@@ -290,6 +349,9 @@ int main(void)
     tcase_add_loop_test(t, a_block_that_faults_ends_its_launch, 0, N_SEEDS);
     tcase_add_loop_test(t, host_words_are_seen_late, 0, N_SEEDS);
     tcase_add_loop_test(t, host_words_wait_for_the_right_stream, 0, N_SEEDS);
+    tcase_add_loop_test(t, receives_match_sends, 0, N_SEEDS);
+    tcase_add_loop_exit_test(t, receives_in_a_circle_are_a_deadlock, 86, 0, 2);
+    tcase_add_loop_exit_test(t, a_planted_wait_is_waited, 86, 0, 2);
     suite_add_tcase(s, t);
     return ps_check_main(s);
 }

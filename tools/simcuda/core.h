@@ -171,6 +171,8 @@ bool sim_value_holds(const struct sim_op *op);
 enum sim_step { SIM_STEP_DONE, SIM_STEP_MORE, SIM_STEP_AGAIN, SIM_STEP_AWAY };
 enum sim_step sim_exec_step(struct sim_op *op);
 void sim_exec_free_payload(struct sim_op *op);
+/* Whoever waits or asks in vain: nothing may have gone on for too long (op.c). */
+void sim_check_deadlock(void);
 /* Says what waits for what, and ends the process with 86 (deadlock.c). */
 void sim_deadlock(void) __attribute__((noreturn));
 /* Something queued polls memory that a host thread unknown to us may write. */

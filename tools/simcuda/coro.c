@@ -106,14 +106,12 @@ static void enter(unsigned low, unsigned high)
     struct sim_coro *c = (struct sim_coro *)((uintptr_t)high << 32 | low); /* NOLINT */
 
     arrived(c);
-    for (;;) {
-        if (sigsetjmp(c->escape, 0) == 0) {
-            c->fn(c->arg);
-            to_resumer(c, SIM_CORO_ENDED);
-        } else {
-            to_resumer(c, SIM_CORO_FAULTED);
-        }
+    while (sigsetjmp(c->escape, 0) == 0) {
+        c->fn(c->arg);
+        to_resumer(c, SIM_CORO_ENDED);
     }
+    to_resumer(c, SIM_CORO_FAULTED);
+    abort(); /* it is never resumed */
 }
 
 /* ---- life ---- */
@@ -172,7 +170,7 @@ void sim_coro_give_way(struct sim_coro *c)
 
 void sim_coro_drop(struct sim_coro *c)
 {
-    if (c->end != SIM_CORO_GAVE_WAY) {
+    if (c->end == SIM_CORO_ENDED) { /* not one that a signal handler was left from */
         c->next = kept;
         kept = c;
         return;

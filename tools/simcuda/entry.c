@@ -211,6 +211,7 @@ CUresult sim_enter(struct sim_fn *fn, unsigned flags, const void *caller,
     sim_lock();
     struct sim_thread *t = sim_thread_self();
     t->ptds = sim_in_ptds;
+    t->waiting = NULL;
     struct sim_count *count = count_of(fn);
     count->calls++;
     const CUresult result = admit(t, count->name, flags, caller);

@@ -158,6 +158,8 @@ CUresult CUDAAPI cuEventQuery(CUevent hEvent)
         return sim_leave(e->ctx->error);
     }
     if (e->rec != NULL && e->rec->state != SIM_OP_DONE) {
+        t->waiting = "asks in vain, cuEventQuery";
+        sim_check_deadlock();
         return sim_leave(CUDA_ERROR_NOT_READY);
     }
     if (e->rec != NULL) {

@@ -275,7 +275,7 @@ const char *sim_op_describe(const struct sim_op *op, char *buf, size_t size)
     return buf;
 }
 
-static void check_deadlock(void)
+void sim_check_deadlock(void)
 {
     const uint64_t idle_ns = sim_now_ns() - last_progress_ns;
     const bool all = n_blocked == sim_n_threads && sim_hostfn_running() == 0;
@@ -299,13 +299,13 @@ CUresult sim_wait_op(struct sim_thread *t, struct sim_op *op, const char *what)
         n_blocked++;
         sim_sched_blocked(t, true);
         sim_cond_wait(2);
+        if (op->state != SIM_OP_DONE) {
+            sim_check_deadlock();
+        }
         sim_sched_blocked(t, false);
         n_blocked--;
         t->waiting = NULL;
         spin_epoch++;
-        if (op->state != SIM_OP_DONE) {
-            check_deadlock();
-        }
     }
     sim_check_host_saw(t, op);
     sim_op_unref(op);

@@ -60,9 +60,10 @@ struct sim_thread {
     struct sim_ctx *stack[SIM_CTX_STACK];
     unsigned n_stack;
     CUstreamCaptureMode capture_mode;
-    bool ptds;                  /* inside the per-thread-default-stream variant of an entry point */
-    bool in_callback;           /* running a host callback: no entry point may be called */
-    const char *waiting;        /* what the thread is blocked for in the simulator, or NULL */
+    bool ptds;        /* inside the per-thread-default-stream variant of an entry point */
+    bool in_callback; /* running a host callback: no entry point may be called */
+    const char
+        *waiting; /* what the thread is blocked for in the simulator, or last asked for, or NULL */
     struct sim_hb_clock *clock; /* access.c */
     void *sched;                /* sched.c */
 };

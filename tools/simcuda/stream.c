@@ -241,6 +241,10 @@ CUresult CUDAAPI cuStreamQuery(CUstream hStream)
         sim_progress(1); /* a loop of queries must come to an end */
         result = s->ctx->error != CUDA_SUCCESS ? s->ctx->error : query(t, s);
     }
+    if (result == CUDA_ERROR_NOT_READY) {
+        t->waiting = "asks in vain, cuStreamQuery";
+        sim_check_deadlock();
+    }
     return sim_leave(result);
 }
 
