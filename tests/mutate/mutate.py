@@ -33,7 +33,9 @@ SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\
 HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "push_fence", "idle_stream"}
 # program, arguments, simulator options, settings, FAULT, may end with that error
 FAULTS = ["cuEventRecord:~10", "cuStreamWaitEvent:~40", "cuMemsetD32Async:~10", "cuEventQuery:~20", "cuMemMap:~10",
-          "cuStreamWaitEvent:1+", "cuEventRecord:1+", "cuStreamGetCtx:~50", "cuLaunchKernel:~10"]
+          "cuStreamWaitEvent:1+", "cuEventRecord:1+", "cuStreamGetCtx:~50", "cuLaunchKernel:~10", "!cuEventRecord:~20",
+          "!cuEventRecord:~40", "cuFuncGetParamInfo:~5", "cuEventRecord:~20;cuStreamSynchronize:~50",
+          "!cuEventRecord:~5;!cuStreamSynchronize:~50"]
 
 
 def runs(build, seeds):
@@ -47,16 +49,17 @@ def runs(build, seeds):
         for arguments in (["same"],):
             yield row(build, "scenario_a4_two_threads", arguments, "mem=256M", seed, "")
         for mem in ("1M", "1088K", "1280K", "2M"):
-            yield row(build, "memory_job", ["1"], "mem=" + mem, seed, "")
-            yield row(build, "memory_job", ["0"], "mem=" + mem, seed, "")
+            for quarters in ("0", "1"):
+                yield row(build, "memory_job", [quarters], f"mem={mem}" + ",eager=0" * (seed % 2), seed, "")
         for fault in FAULTS:
-            yield row(build, "faults_job", [], "mem=64M", seed, fault)
+            for mem in ("64M", "4M"):
+                yield row(build, "faults_job", [], "mem=" + mem, seed, fault)
 
 
 def special(name):
     return {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stashed": ["8M"],
-            "faults_job": ["64M", "3M"], "scenario_c4_growth_and_drop": ["4M"],
-             "scenario_two_contexts": ["256M", "256M,devices=2"]}.get(name, ["256M"])
+            "faults_job": ["64M", "3M"], "scenario_c4_growth_and_drop": ["4M"], "scenario_c9_reserve_in_use": ["4M"],
+            "scenario_two_contexts": ["256M", "256M,devices=2"]}.get(name, ["256M"])
 
 
 def row(build, name, arguments, options, seed, fault):

@@ -190,6 +190,8 @@ SITES = [
 ]
 
 PAIRS = [
+    # With nothing out no drop is under way, and a growth is before the reset on the same stream.
+    ("shrinking_waits_for_the_push_before", "shrinking_wants_nothing_out"),
     # The chunks of a dead place that is taken apart become free chunks, which are looked at once more.
     ("dead_places_memory_is_ready", "free_chunk_is_ready"),
     # Memory goes back to the device with its last mapping only, and that stands until the work is over.

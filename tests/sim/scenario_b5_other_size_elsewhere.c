@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory freed on one stream, whose work is still queued, is wanted on another in other sizes: whole places, and what is
- * left of one that was taken apart.
+ * Memory freed on one stream, whose work is still queued, is wanted on another in other sizes: whole places, and what
+ * is left of one that was taken apart.
  */
 #include "tests/sim/scenario.h"
 
