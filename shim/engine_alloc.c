@@ -342,6 +342,7 @@ static struct ps_tensor *find_base(CUdeviceptr ptr)
 static void free_locked(struct ps_tensor *t, struct ps_fence *f)
 {
     t->ready[0] = f;
+    t->foreign = t->foreign || (f != NULL && f->stream_key != t->group->stream_key);
     t->engine->live_bytes -= t->bytes;
     t->freed = true;
     ps_window_name(&t->slot, NULL);

@@ -52,6 +52,20 @@ static struct ps_fence *pending(const struct ps_engine *e)
 }
 
 /*
+ * Memory freed on another stream than its group's is not idle: that stream may wait for another rank, and that rank for
+ * what this thread has yet to do. Lock held.
+ */
+static bool freed_aside(const struct ps_engine *e)
+{
+    for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
+        if (t->foreign && !(ps_fence_done(t->ready[0]) && ps_fence_done(t->ready[1]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
  * Waits until freed memory is idle. Only for that, and not for ever: another stream may wait for what this thread has
  * yet to do, and a capture ends when somebody waits for its context. Lock held; let go and taken again.
  */
@@ -75,7 +89,7 @@ void ps_engine_settle_down(struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
     const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_copy(e) &&
-                     (e->dead != NULL || e->pool.mapped > 0);
+                     (e->dead != NULL || e->pool.mapped > 0) && !freed_aside(e);
     if (due) {
         e->learned = false;
         e->n_trims = await_idle(e) ? e->n_trims + 1 : TRIMS_MAX;
