@@ -179,7 +179,7 @@ struct ps_engine {
     struct ps_unmap *unmaps;
     struct ps_sites sites;
     CUdevice peer[PS_PEERS_MAX];
-    uint32_t n_peers;
+    _Atomic uint32_t n_peers; /* grows under the lock; read without it while mapping */
     uint32_t n_trims; /* times memory was given back after learning */
     bool learned;     /* something was learned of a site since the last of them */
     bool ended;       /* paging has ended: everything was brought back */

@@ -49,50 +49,30 @@ void ps_engine_pool_bytes(CUmemoryPool pool, uint64_t *used_p, uint64_t *reserve
 
 /* ---- peers ---- */
 
-/* Every mapping that stands, so that access can be granted with the lock let go. */
-struct spans {
-    struct ps_slot slot[256];
-    uint32_t n;
-    bool more;
-};
-
-static void add_span(struct spans *s, const struct ps_tensor *t)
+static void grant(const struct ps_engine *e, const struct ps_tensor *t)
 {
-    if (t->chunks == NULL) {
-        return;
+    if (t->chunks != NULL && ps_memory_access(e, t->slot.base, t->slot.bytes) != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_error_once(
+            "cannot grant a peer access to region tensors: its accesses to them will fail");
     }
-    if (s->n == sizeof(s->slot) / sizeof(s->slot[0])) {
-        s->more = true;
-        return;
-    }
-    s->slot[s->n++] = t->slot;
 }
 
-/* Lock held: mapping calls of ours take access from the list, so a tensor mapped later has the peer already. */
+/*
+ * Everything mapped now. With the lock held, so that nothing is unmapped meanwhile: once a peer, when the job sets up.
+ * What another thread is mapping gets the peer there (ps_memory_build looks again).
+ */
 static void grant_all(struct ps_engine *e)
 {
-    struct spans s = {.n = 0};
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
             if (t->state == PS_RESIDENT || t->state == PS_CACHED) {
-                add_span(&s, t);
+                grant(e, t);
             }
         }
     }
     for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
-        add_span(&s, t);
-    }
-    for (uint32_t i = 0; i < s.n; i++) {
-        if (ps_memory_access(e, s.slot[i].base, s.slot[i].bytes) != CUDA_SUCCESS) {
-            ps_count(errors, 1);
-            ps_error_once(
-                "cannot grant a peer access to region tensors: its accesses to them will fail");
-        }
-    }
-    if (s.more) {
-        ps_error_once(
-            "more than %zu region tensors are live: a peer enabled now cannot access all of them",
-            sizeof(s.slot) / sizeof(s.slot[0]));
+        grant(e, t);
     }
 }
 
@@ -111,7 +91,8 @@ static void add_peer(struct ps_engine *e, CUdevice device)
                      PS_PEERS_MAX);
         return;
     }
-    e->peer[e->n_peers++] = device;
+    e->peer[e->n_peers] = device;
+    atomic_fetch_add_explicit(&e->n_peers, 1, memory_order_release);
     grant_all(e);
 }
 

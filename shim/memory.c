@@ -138,20 +138,25 @@ static bool break_one_dead(struct ps_engine *e, unsigned k, uint64_t stream_key)
     return false;
 }
 
-/* The oldest cached tensor with such a chunk loses its place; its mapping goes before anything else is mapped. */
+/* A cached tensor loses its place; its mapping goes before anything else is mapped. */
+static void take_place(struct ps_engine *e, struct ps_tensor *t, struct ps_take *take)
+{
+    ps_list_remove(&e->cached, &e->cached_last, t);
+    ps_assert(ps_residency_may(t->state, PS_MOVING));
+    t->state = PS_MOVING;
+    free_all_chunks(e, t, NULL);
+    t->lru_next = take->victims;
+    take->victims = t;
+}
+
+/* The oldest cached tensor with a chunk of the class. */
 static bool break_one_cached(struct ps_engine *e, unsigned k, struct ps_take *take)
 {
     for (struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        if (t->n_chunks[k] == 0 || t->pins > 0 || !t->copy->settled) {
-            continue;
+        if (t->n_chunks[k] > 0 && t->pins == 0 && t->copy->settled) {
+            take_place(e, t, take);
+            return true;
         }
-        ps_list_remove(&e->cached, &e->cached_last, t);
-        ps_assert(ps_residency_may(t->state, PS_MOVING));
-        t->state = PS_MOVING;
-        free_all_chunks(e, t, NULL);
-        t->lru_next = take->victims;
-        take->victims = t;
-        return true;
     }
     return false;
 }
@@ -252,13 +257,15 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
 {
     CUmemAccessDesc desc[1 + PS_PEERS_MAX];
     memset(desc, 0, sizeof(desc));
-    for (uint32_t i = 0; i < 1 + e->n_peers; i++) {
+    /* Acquire: pairs with add_peer, which writes the peer first. */
+    const uint32_t n = 1 + atomic_load_explicit(&e->n_peers, memory_order_acquire);
+    for (uint32_t i = 0; i < n; i++) {
         desc[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         desc[i].location.id = i == 0 ? e->device : e->peer[i - 1];
         desc[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
     ps_count(map_calls, 1);
-    return ps_driver.cuMemSetAccess(base, bytes, desc, 1 + e->n_peers);
+    return ps_driver.cuMemSetAccess(base, bytes, desc, n);
 }
 
 CUresult ps_memory_unmap(uint64_t base, uint64_t bytes)
@@ -397,10 +404,18 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
     struct ps_chunk *got = take->got;
     take->got = NULL;
     order_chunks(t, got);
+    uint32_t n_peers = e->n_peers;
     if (r == CUDA_SUCCESS) {
         r = map_chunks(e, t);
     }
     pthread_mutex_lock(&ps_lock);
+    while (r == CUDA_SUCCESS && n_peers != e->n_peers) {
+        /* A peer came while this was being mapped. */
+        n_peers = e->n_peers;
+        pthread_mutex_unlock(&ps_lock);
+        ps_count(errors, ps_memory_access(e, t->slot.base, t->slot.bytes) != CUDA_SUCCESS);
+        pthread_mutex_lock(&ps_lock);
+    }
     if (r == CUDA_SUCCESS) {
         for (struct ps_chunk *c = t->chunks; c != NULL; c = c->next) {
             drop_ready(e, c->ready);
@@ -451,9 +466,31 @@ static struct ps_chunk *collect_idle(struct ps_engine *e)
     return out;
 }
 
+/* Cached tensors give up their places, oldest first, as far as the reserve allows. Lock held. */
+static void collect_cached(struct ps_engine *e, struct ps_take *take)
+{
+    for (struct ps_tensor *t = e->cached, *next; t != NULL; t = next) {
+        uint32_t spare[PS_N_CLASSES];
+        bool fits = t->pins == 0 && t->copy->settled;
+        next = t->lru_next;
+        ps_memory_count_spare(e, spare);
+        for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+            fits = fits && t->n_chunks[k] <= spare[k];
+        }
+        if (fits) {
+            take_place(e, t, take);
+        }
+    }
+}
+
 uint64_t ps_memory_release_idle(struct ps_engine *e)
 {
+    struct ps_take take = {.got = NULL};
     uint64_t bytes = 0;
+    pthread_mutex_lock(&ps_lock);
+    collect_cached(e, &take);
+    pthread_mutex_unlock(&ps_lock);
+    unmap_victims(e, &take);
     pthread_mutex_lock(&ps_lock);
     struct ps_chunk *c = collect_idle(e);
     pthread_mutex_unlock(&ps_lock);
