@@ -99,7 +99,7 @@ const char *ps_tape_kind_name(uint32_t kind);
 
 static inline uint64_t ps_tape_zigzag(int64_t v)
 {
-    return (uint64_t)v << 1 ^ (uint64_t)(v >> 63);
+    return (uint64_t)v << 1 ^ (v < 0 ? UINT64_MAX : 0);
 }
 static inline int64_t ps_tape_unzigzag(uint64_t v)
 {

@@ -65,7 +65,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
 
 static uint32_t device_of(const struct play *p, uint32_t recorded)
 {
-    return recorded % p->dev.n_devices;
+    return p->dev.n_devices == 0 ? 0 : recorded % p->dev.n_devices;
 }
 
 static bool enter_device(const struct play *p, uint32_t device)
