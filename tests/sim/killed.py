@@ -86,7 +86,9 @@ def check_next(args):
         os.mkdir(folder + "/metrics")
         done = subprocess.run([args.job, "1", "2"], env=environment(args, folder, 1), capture_output=True, text=True,
                               timeout=120)
-        return None if done.returncode == 0 and done.stderr == "" else f"{done.returncode}: {done.stderr}"
+        # ASan says so at the first switch of coroutines; it is told of each.
+        said = [line for line in done.stderr.splitlines() if "support makecontext/swapcontext" not in line]
+        return None if done.returncode == 0 and not said else f"{done.returncode}: {done.stderr}"
 
 
 def main():
