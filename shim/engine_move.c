@@ -297,6 +297,16 @@ static void stash_group(struct ps_engine *e, struct ps_group *g)
     } while (n == PS_BATCH_MAX);
 }
 
+/* The group of that serial, else the next one; NULL when neither is there. */
+static struct ps_group *group_from(const struct ps_engine *e, uint64_t serial)
+{
+    struct ps_group *g = e->groups;
+    while (g != NULL && g->serial < serial) {
+        g = g->next;
+    }
+    return g;
+}
+
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
     const bool may = throttle(e, thread);
@@ -313,8 +323,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         await_pages(e, pages);
         ps_pool_ensure(e, pages);
         /* The lock was let go: the group may have gone, or be in use. */
-        for (g = e->groups; g != NULL && g->serial < serial; g = g->next) {
-        }
+        g = group_from(e, serial);
         if (g == NULL) {
             return;
         }

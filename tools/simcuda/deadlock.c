@@ -12,6 +12,9 @@
 /* Something that keeps op from running, or NULL. */
 static const struct sim_op *blocker(const struct sim_op *op)
 {
+    if (op == NULL) {
+        return NULL;
+    }
     if (op->stream->head != op) {
         return op->stream->head;
     }
@@ -54,9 +57,8 @@ static bool tell_cycle(const struct sim_op *op)
     char text[256];
     const struct sim_op *fast = op, *slow = op;
     do {
-        fast = blocker(fast);
-        fast = fast == NULL ? NULL : blocker(fast);
-        slow = fast == NULL ? NULL : blocker(slow);
+        fast = blocker(blocker(fast));
+        slow = blocker(slow);
     } while (fast != NULL && fast != slow);
     if (fast == NULL) {
         return false;

@@ -126,6 +126,9 @@ void sim_late_chance(void)
     for (const struct sim_late *late = waiting; late != NULL; late = late->next) {
         n += late->n;
     }
+    if (n == 0) {
+        return;
+    }
     size_t chosen = sim_sched_draw() % n;
 
     for (struct sim_late *late = waiting; late != NULL; late = late->next) {
