@@ -97,8 +97,13 @@ class Bench:
         ignore = shutil.ignore_patterns(".git", "build*", "__pycache__")
         shutil.copytree(ROOT, self.source, ignore=ignore)
         self.call("meson", "setup", self.build, self.source, "--buildtype=debugoptimized", *options)
-        self.call("ninja", "-C", self.build)
+        self.call("ninja", "-C", self.build, "shim/libpagedstash.so", *self.programs())
         self.plain = {}
+
+    def programs(self):
+        """Targets: the jobs, and with them the software driver."""
+        done = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], capture_output=True, text=True)
+        return re.findall(r"^(tests/sim/(?:scenario_\w+|\w+_job)): ", done.stdout, re.M)
 
     def call(self, *command):
         done = subprocess.run(command, capture_output=True, text=True)
