@@ -188,6 +188,10 @@ SITES = [
 ]
 
 PAIRS = [
+    # The call that brings a tensor in on the group's own stream is itself noted as a use of the group.
+    ("restore_is_the_groups_last_use", "call_is_a_use"),
+    # Every drop waits for the stash of its copy, and that is behind the reset on the stash stream.
+    ("shrinking_is_recorded", "drop_waits_for_the_stash"),
     # With nothing out no drop is under way, and a growth is before the reset on the same stream.
     ("shrinking_waits_for_the_push_before", "shrinking_wants_nothing_out"),
     # The chunks of a dead place that is taken apart become free chunks, which are looked at once more.

@@ -177,6 +177,20 @@ static void touch_between(struct sc_layer *layers, int i, CUstream s, CUstream s
     }
 }
 
+/* Memory that passes from stream to stream while its work is queued. */
+static void pass_on(uint64_t seed, CUstream s, CUstream side)
+{
+    for (uint64_t i = 0; i < 6; i++) {
+        struct sc_layer l;
+        const CUstream on = i % 3 == 2 ? side : s;
+
+        forward(&l, "passing", seed + i, on);
+        (on == side ? sc_digest_aside : sc_digest)(l.x, SC_WORDS, on);
+        give(l.y, on);
+        give(l.x, on);
+    }
+}
+
 static void step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream side)
 {
     struct sc_layer layers[N_LAYERS];
@@ -189,6 +203,7 @@ static void step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream side)
         visit(layers[1].x, s);
         ask_pool(layers[1].y);
     }
+    pass_on(number * 100 + 50, s, side);
     launch_new_kernel(layers[0].x, s);
     launch_new_function(layers[2].x, s);
     if (number > 0) {
