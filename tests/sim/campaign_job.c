@@ -7,8 +7,8 @@
  *   campaign_job FIRST N WORD...  runs seeds FIRST to FIRST + N - 1; each must compute its variant's WORD
  *   campaign_job one VARIANT WORD one of them, with SIMCUDA as it is
  *
- * A job: two threads, forward and backward of batches, streams that are and are not ordered, residual reads, stale words
- * in parameters, evaluation, frees elsewhere; the variant says which of these. Seed S runs variant S % N_VARIANTS.
+ * A job: two threads, forward and backward of batches, streams that are and are not ordered, residual reads, stale
+ * words in parameters, evaluation, frees elsewhere; the variant says which. Seed S runs variant S % N_VARIANTS.
  */
 #include <errno.h>
 #include <pthread.h>
