@@ -608,15 +608,20 @@ void ps_engine_primary_ending(CUdevice device, bool gone)
     }
 }
 
-void ps_engine_forked(void)
+bool ps_engine_forked(void)
 {
+    const bool used = engines != NULL;
     /* The lock may have been held by a thread that does not exist here. */
-    ps_paging_off();
     engines = NULL;
     atomic_store(&ps_coming_home, false);
     atomic_store(&ps_window_size, 0);
     pthread_mutex_init(&ps_lock, NULL);
     pthread_cond_init(&ps_moved, NULL);
+    if (self != NULL) {
+        self->group = NULL;
+    }
+    ps_observe_forked();
+    return used;
 }
 
 void ps_engine_exit(void)

@@ -74,6 +74,12 @@ void ps_touches_add_range(struct ps_touches *t, uint64_t address, uint64_t bytes
 CUresult ps_touch_enter(struct ps_touches *t, CUstream stream);
 /* After the job's call. Records foreign and per-thread streams at once; frees the list. */
 void ps_touch_leave(struct ps_touches *t, CUstream stream);
+/*
+ * After a call of the job that names none of our addresses, while ps_following: it may use what a kernel before it in
+ * the stream was given addresses of.
+ */
+extern _Atomic bool ps_following;
+void ps_touch_follow(CUstream stream);
 /* The tensors named become resident now and stay so until the job frees them (exports, captures, payload addresses,
  * graph node parameters, registrations). Same return rule as ps_touch_enter; frees the list. */
 CUresult ps_touch_pin(struct ps_touches *t, CUstream stream);
@@ -114,8 +120,9 @@ void ps_engine_pool_access(CUmemoryPool pool, const CUmemAccessDesc *map,
                            size_t count); /* after success */
 /* Ends paging for the process: restores everything, passes everything through from now on. One line. */
 void ps_engine_end_paging(const char *why);
-/* In a forked child: pass-through for good, no driver call. */
-void ps_engine_forked(void);
+/* In a forked child; no driver call. True: the parent had tensors of ours or could have, so the child, in which CUDA does
+ * not work, is to be left alone. A child of a process that had not come to CUDA is like any other process. */
+bool ps_engine_forked(void);
 /* At exit: counters to PAGEDSTASH_METRICS, summary at info. No driver call. */
 void ps_engine_exit(void);
 

@@ -91,8 +91,9 @@ static void set_allocator(void)
 static void forked(void)
 {
     ps_tape_forked();
-    ps_paging_off();
-    ps_engine_forked();
+    if (ps_engine_forked()) {
+        ps_paging_off();
+    }
 }
 
 static void start(void)

@@ -30,6 +30,11 @@ void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value)
     }
 }
 
+void ps_observe_forked(void)
+{
+    memset(&ps_counters, 0, sizeof(ps_counters));
+}
+
 void ps_observe_range(const char *name)
 {
     int none = 0;

@@ -58,6 +58,8 @@ extern struct ps_counters ps_counters;
 /* Raises a peak to at least value. */
 void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value);
 
+/* In a forked child: it counts what it does itself. */
+void ps_observe_forked(void);
 /* At exit: the metrics file's last line, the summary at info level. No driver call. */
 void ps_observe_exit(void);
 /* Notes the name of a range that matched nothing, for the advice at exit. */

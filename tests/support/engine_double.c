@@ -82,6 +82,13 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream)
     note("leave s%llx;", (unsigned long long)(uintptr_t)stream);
 }
 
+_Atomic bool ps_following;
+
+void ps_touch_follow(CUstream stream)
+{
+    note("follow s%llx;", (unsigned long long)(uintptr_t)stream);
+}
+
 CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
 {
     return named("pin", t, stream);
@@ -180,9 +187,10 @@ void ps_engine_end_paging(const char *why)
     ps_paging_off();
 }
 
-void ps_engine_forked(void)
+bool ps_engine_forked(void)
 {
     note("forked;");
+    return true;
 }
 
 void ps_engine_exit(void)
