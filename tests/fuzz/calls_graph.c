@@ -208,6 +208,7 @@ struct nodes {
     CUgraph g;
     CUgraphNode node[STEPS];
     CUfunction rows, mix;
+    CUgraphExec exec; /* its instance, for SET_EXEC */
 };
 
 static CUDA_KERNEL_NODE_PARAMS kernel_params(const struct nodes *n, const struct step *s,
@@ -281,7 +282,7 @@ enum what { ADD, SET, SET_EXEC };
 
 /* Adds a node, or gives a node or an instance its parameters once more, by the functions of its kind. */
 static void own_form(struct fz_world *w, struct nodes *n, unsigned i, const struct step *s,
-                     void **params, enum what what, CUgraphExec exec)
+                     void **params, enum what what)
 {
     const CUgraphNode *before = i > 0 ? &n->node[i - 1] : NULL;
     const CUDA_KERNEL_NODE_PARAMS k = kernel_params(n, s, params);
@@ -297,7 +298,7 @@ static void own_form(struct fz_world *w, struct nodes *n, unsigned i, const stru
         } else if (what == SET) {
             OK(cuGraphKernelNodeSetParams_v2, *node, &k);
         } else {
-            OK(cuGraphExecKernelNodeSetParams_v2, exec, *node, &k);
+            OK(cuGraphExecKernelNodeSetParams_v2, n->exec, *node, &k);
         }
         break;
     case FILL:
@@ -306,7 +307,7 @@ static void own_form(struct fz_world *w, struct nodes *n, unsigned i, const stru
         } else if (what == SET) {
             OK(cuGraphMemsetNodeSetParams, *node, &f);
         } else {
-            OK(cuGraphExecMemsetNodeSetParams, exec, *node, &f, w->ctx);
+            OK(cuGraphExecMemsetNodeSetParams, n->exec, *node, &f, w->ctx);
         }
         break;
     case COPY:
@@ -315,14 +316,14 @@ static void own_form(struct fz_world *w, struct nodes *n, unsigned i, const stru
         } else if (what == SET) {
             OK(cuGraphMemcpyNodeSetParams, *node, &c);
         } else {
-            OK(cuGraphExecMemcpyNodeSetParams, exec, *node, &c, w->ctx);
+            OK(cuGraphExecMemcpyNodeSetParams, n->exec, *node, &c, w->ctx);
         }
         break;
     }
 }
 
 static void node_call(struct fz_world *w, struct nodes *n, unsigned i, struct step *s,
-                      enum what what, CUgraphExec exec)
+                      enum what what)
 {
     void *of_rows[] = {&s->to->at, &s->n_valid, &s->n, &s->seed};
     void *of_mix[] = {&s->a->at, &s->b->at, &s->to->at, &s->n};
@@ -332,11 +333,11 @@ static void node_call(struct fz_world *w, struct nodes *n, unsigned i, struct st
     CUgraphNodeParams p = any_params(w, n, s, params);
 
     if (form == 0) {
-        own_form(w, n, i, s, params, what, exec);
+        own_form(w, n, i, s, params, what);
     } else if (what == SET) {
         OK(cuGraphNodeSetParams, n->node[i], &p);
     } else if (what == SET_EXEC) {
-        OK(cuGraphExecNodeSetParams, exec, n->node[i], &p);
+        OK(cuGraphExecNodeSetParams, n->exec, n->node[i], &p);
     } else if (form == 1) {
         OK(cuGraphAddNode, &n->node[i], n->g, before, i > 0, &p);
     } else {
@@ -372,27 +373,27 @@ void fz_op_graph(struct fz_world *w)
     OK(cuModuleGetFunction, &n.rows, w->module, "test_rows");
     OK(cuModuleGetFunction, &n.mix, w->module, "test_mix2");
     for (unsigned i = 0; i < plan.n; i++) {
-        node_call(w, &n, i, &plan.step[i], ADD, NULL);
+        node_call(w, &n, i, &plan.step[i], ADD);
     }
     const unsigned b = fz_u8(&w->in);
 
     if (b % 4 == 0) {
-        node_call(w, &n, 0, &plan.step[0], SET, NULL);
+        node_call(w, &n, 0, &plan.step[0], SET);
     }
     if (b % 16 == 1) {
         add_alloc(&n);
     }
-    CUgraphExec exec = instantiate(w, n.g);
+    n.exec = instantiate(w, n.g);
 
     if (b % 3 == 0) {
         plan.step[plan.n - 1].seed = b;
-        node_call(w, &n, plan.n - 1, &plan.step[plan.n - 1], SET_EXEC, exec);
+        node_call(w, &n, plan.n - 1, &plan.step[plan.n - 1], SET_EXEC);
     }
     if (b % 5 == 0) {
         fz_push(w, 0);
         fz_pop(w);
     }
-    launch_graph(w, &plan, exec);
-    PLAIN(cuGraphExecDestroy(exec));
+    launch_graph(w, &plan, n.exec);
+    PLAIN(cuGraphExecDestroy(n.exec));
     PLAIN(cuGraphDestroy(n.g));
 }

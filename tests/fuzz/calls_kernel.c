@@ -272,7 +272,7 @@ static void products(struct fz_world *w, const struct fz_use *u, struct fz_tenso
         fz_use(w, t[i], u->lane, i == 2);
     }
     fz_issue(w, u->lane);
-    if (form % 3 == 0) {
+    if (list == NULL) {
         fz_launch(w, u, "test_by_value", (void *[]){&o}, 1, sizeof(o));
     } else if (form % 3 == 1) {
         fz_launch(w, u, "test_prepare", (void *[]){&o, &list->at}, 2, sizeof(o));
