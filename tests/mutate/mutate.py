@@ -53,13 +53,13 @@ def runs(build, seeds):
             for quarters in ("0", "1"):
                 yield row(build, "memory_job", [quarters], f"mem={mem}" + ",eager=0" * (seed % 2), seed, "")
         for fault in FAULTS:
-            for mem in ("64M", "4M"):
+            for mem in ("64M", "6M"):
                 yield row(build, "faults_job", [], "mem=" + mem, seed, fault)
 
 
 def special(name):
     return {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stashed": ["8M"],
-            "faults_job": ["64M", "3M"], "scenario_c4_growth_and_drop": ["4M"], "scenario_c9_reserve_in_use": ["4M"],
+            "faults_job": ["64M", "6M"], "scenario_c4_growth_and_drop": ["4M"], "scenario_c9_reserve_in_use": ["4M"],
             "scenario_two_contexts": ["256M", "256M,devices=2"]}.get(name, ["256M"])
 
 
