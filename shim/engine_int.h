@@ -180,12 +180,12 @@ struct ps_engine {
     struct ps_sites sites;
     CUdevice peer[PS_PEERS_MAX];
     _Atomic uint32_t n_peers; /* grows under the lock; read without it while mapping */
-    uint32_t n_trims; /* times memory was given back after learning */
-    bool learned;     /* something was learned of a site since the last of them */
-    bool ended;       /* paging has ended: everything was brought back */
-    bool stalled;     /* the last throttle ran into its limit */
-    bool saw_padding; /* some stashed group had a uniform page */
-    bool no_gain;     /* stashed groups had none: later ones stay until an allocation fails */
+    uint32_t n_trims;         /* times memory was given back after learning */
+    bool learned;             /* something was learned of a site since the last of them */
+    bool ended;               /* paging has ended: everything was brought back */
+    bool stalled;             /* the last throttle ran into its limit */
+    bool saw_padding;         /* some stashed group had a uniform page */
+    bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */
 };
 
 struct ps_thread {
