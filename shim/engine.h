@@ -120,8 +120,8 @@ void ps_engine_pool_access(CUmemoryPool pool, const CUmemAccessDesc *map,
                            size_t count); /* after success */
 /* Ends paging for the process: restores everything, passes everything through from now on. One line. */
 void ps_engine_end_paging(const char *why);
-/* In a forked child; no driver call. True: the parent had tensors of ours or could have, so the child, in which CUDA does
- * not work, is to be left alone. A child of a process that had not come to CUDA is like any other process. */
+/* In a forked child; no driver call. True: the parent had tensors of ours or could have, so the child, in which CUDA
+ * does not work, is to be left alone. A child of a process that had not come to CUDA is like any other process. */
 bool ps_engine_forked(void);
 /* At exit: counters to PAGEDSTASH_METRICS, summary at info. No driver call. */
 void ps_engine_exit(void);
