@@ -72,7 +72,11 @@ void ps_guard_enter(struct ps_guard *g)
     g->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     g->pushed = NULL;
     g->current = NULL;
-    g->relaxed = ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode) == CUDA_SUCCESS;
+    g->refused = ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
+    if (g->refused != CUDA_SUCCESS) {
+        g->refused = ps_driver.cuThreadExchangeStreamCaptureMode(&g->mode);
+    }
+    g->relaxed = g->refused == CUDA_SUCCESS;
     if (ps_driver.cuCtxGetCurrent(&g->current) != CUDA_SUCCESS) {
         g->current = NULL;
     }

@@ -100,6 +100,7 @@ struct ps_group {
     bool kept;             /* could not leave when it was to, and has not since */
     bool crowded;          /* named on more streams than we follow */
     bool record_due;       /* named on its stream since home was recorded */
+    bool followed;         /* named where records are made at once, since the last boundary */
     struct ps_fence *home; /* behind its last use on its own stream */
     struct ps_fence *foreign[PS_FOREIGN_MAX];
 };
@@ -207,6 +208,7 @@ struct ps_guard {
     CUcontext current; /* as the job has it; NULL when none */
     CUcontext pushed;  /* current in its place; NULL: none */
     bool relaxed;      /* mode holds the job's */
+    CUresult refused;  /* why it is not; then a move may be refused for the capture alone */
 };
 void ps_guard_enter(struct ps_guard *g);
 void ps_guard_leave(struct ps_guard *g);
@@ -311,6 +313,8 @@ CUresult ps_wait_bounded(CUevent event);
 void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream);
 /* Records now what was to be recorded at the next boundary on this stream. Lock held. */
 void ps_group_flush(struct ps_engine *e, CUstream stream);
+/* At a boundary of the thread: what its groups were named for has been launched. Lock held. */
+void ps_follow_end(uint64_t thread);
 
 /* ---- engine_release.c ---- */
 /*

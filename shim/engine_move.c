@@ -242,7 +242,7 @@ static bool wait_stash(struct ps_engine *e)
 {
     ps_count(errors, 1);
     ps_count(host_syncs, 1);
-    return ps_driver.cuStreamSynchronize(e->stash_stream) == CUDA_SUCCESS;
+    return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
 }
 
 /* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
@@ -309,6 +309,7 @@ static struct ps_group *group_from(const struct ps_engine *e, uint64_t serial)
 
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
+    ps_follow_end(thread);
     const bool may = throttle(e, thread);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
         if (!may_leave(e, g, thread)) {

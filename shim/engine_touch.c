@@ -6,7 +6,9 @@
  *
  * On the group's own stream the use is recorded at the next boundary only. On any other stream, on a per-thread
  * default stream, and on the legacy stream while the job has blocking streams (a record there is a barrier), it is
- * recorded right after the call, so that no later work of that stream gets in front of us.
+ * recorded right after the call, so that no later work of that stream gets in front of us. A product whose operands
+ * only the kernel before it was told of names nothing of ours: so until the next boundary it is recorded again after
+ * each call in that stream.
  *
  * Any thread. Lock: taken here, never held across the job's call.
  */
@@ -65,6 +67,66 @@ static void end_list(struct ps_touches *t)
 
 /* ---- whose use is ordered how ---- */
 
+_Atomic bool ps_following; /* a hint: some group is followed; set and cleared under the lock */
+
+static void begin_following(struct ps_group *g)
+{
+    g->followed = true;
+    atomic_store_explicit(&ps_following, true, memory_order_relaxed);
+}
+
+/* The fences of followed groups on this stream move behind what it has been given by now. Lock held. */
+static void follow(CUcontext ctx, CUstream stream)
+{
+    struct ps_engine *e = ps_engine_find(ctx);
+    const uint64_t key = ps_stream_key(ctx, stream);
+    struct ps_fence *now = NULL;
+    CUresult r;
+
+    if (e == NULL || ps_stream_capturing(stream)) {
+        return;
+    }
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (uint32_t i = 0; g->followed && i <= g->n_foreign; i++) {
+            struct ps_fence **at = i < g->n_foreign ? &g->foreign[i] : &g->home;
+            const uint64_t its = i < g->n_foreign ? g->foreign[i]->stream_key : g->stream_key;
+            if (its != key || (i == g->n_foreign && g->record_due)) {
+                continue;
+            }
+            now = now != NULL ? now : ps_fence_record(&e->fences, ctx, stream, &r);
+            if (now == NULL) {
+                g->crowded = true;
+                continue;
+            }
+            ps_fence_unref(&e->fences, *at);
+            *at = ps_fence_ref(now);
+        }
+    }
+    ps_fence_unref(&e->fences, now);
+}
+
+void ps_touch_follow(CUstream stream)
+{
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    follow(guard.current, stream);
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+}
+
+void ps_follow_end(uint64_t thread)
+{
+    bool any = false;
+    for (const struct ps_engine *e = ps_engines(); e != NULL; e = e->next) {
+        for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+            g->followed = g->followed && (g->thread != thread || g->open);
+            any = any || g->followed;
+        }
+    }
+    atomic_store_explicit(&ps_following, any, memory_order_relaxed);
+}
+
 static void note_foreign(struct ps_tensor *t, CUcontext ctx, CUstream stream)
 {
     struct ps_group *g = t->group;
@@ -80,8 +142,11 @@ static void note_foreign(struct ps_tensor *t, CUcontext ctx, CUstream stream)
         g->crowded = true; /* a use that we cannot follow: the group stays */
         return;
     }
+    const bool followed = g->followed;
+    begin_following(g);
     for (uint32_t i = 0; i < g->n_foreign; i++) {
-        if (g->foreign[i]->stream_key == f->stream_key || ps_fence_done(g->foreign[i])) {
+        if (g->foreign[i]->stream_key == f->stream_key ||
+            (!followed && ps_fence_done(g->foreign[i]))) {
             ps_fence_unref(&e->fences, g->foreign[i]);
             g->foreign[i] = f;
             return;
@@ -120,6 +185,7 @@ void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream)
     }
     ps_fence_unref(&e->fences, g->home);
     g->home = f;
+    begin_following(g);
 }
 
 void ps_group_flush(struct ps_engine *e, CUstream stream)
@@ -362,6 +428,9 @@ static CUresult enter_all(struct ps_touches *t, struct ps_guard *guard, CUstream
             ps_count(pins, 1);
         }
     }
+    if (r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && guard->refused != CUDA_SUCCESS) {
+        return guard->refused; /* the cause */
+    }
     return r;
 }
 
@@ -401,6 +470,9 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream)
         if (tensor->group != NULL) {
             ps_group_touched(tensor, guard.current, stream);
         }
+    }
+    if (atomic_load_explicit(&ps_following, memory_order_relaxed)) {
+        follow(guard.current, stream);
     }
     release_held(t);
     pthread_mutex_unlock(&ps_lock);

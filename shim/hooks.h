@@ -57,6 +57,8 @@ static inline void ps_hook_end(struct ps_touches *touch, CUstream stream)
 {
     if (touch->n != 0) {
         ps_touch_leave(touch, stream);
+    } else if (atomic_load_explicit(&ps_following, memory_order_relaxed)) {
+        ps_touch_follow(stream);
     }
 }
 /*
