@@ -100,7 +100,7 @@ SITES = [
      "return t;"),
     # ---- waits in place of what the driver refuses
     ("wait_where_no_event_is_behind_a_stash", "wait", "shim/engine_move.c", "wait_stash",
-     "return ps_driver.cuStreamSynchronize(e->stash_stream) == CUDA_SUCCESS;", "return e != NULL;"),
+     "return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));", "return e != NULL;"),
     ("wait_where_no_event_is_behind_a_restore", "wait", "shim/engine_move.c", "enqueue_restore",
      "r = ps_driver.cuStreamSynchronize(stream);", "r = CUDA_SUCCESS;"),
     ("wait_where_a_restore_cannot_be_ordered", "wait", "shim/engine_move.c", "wait_unlocked",
@@ -162,7 +162,11 @@ SITES = [
     ("streams_end_is_preceded_by_a_record", "record", "shim/engine.c", "flush_stream",
      "ps_group_flush(e, stream);", "(void)0;"),
     ("uses_of_other_streams_are_kept_apart", "record", "shim/engine_touch.c", "note_foreign",
-     "if (g->foreign[i]->stream_key == f->stream_key || ps_fence_done(g->foreign[i])) {", "if (true) {"),
+     "if (g->foreign[i]->stream_key == f->stream_key ||\n            (!followed && ps_fence_done(g->foreign[i]))) {", "if (true) {"),
+    ("hidden_use_elsewhere_is_recorded", "record", "shim/engine_touch.c", "follow",
+     "now = now != NULL ? now : ps_fence_record(&e->fences, ctx, stream, &r);", "continue;"),
+    ("hidden_use_without_a_record_keeps_the_group", "record", "shim/engine_touch.c", "follow",
+     "g->crowded = true;", "(void)0;"),
     # ---- pins
     ("named_tensor_is_held", "pin", "shim/engine_touch.c", "hold", "tensor->pins++;", "(void)0;"),
     ("held_tensor_does_not_leave", "pin", "shim/engine_move.c", "view_group",
