@@ -71,7 +71,6 @@ struct fz_tensor {
     uint8_t *model;
     enum fz_kind kind;
     bool live, defined, busy; /* busy: a graph that exists names it */
-    unsigned home;            /* lane of the allocation */
     unsigned writer;
     uint32_t written;
     uint32_t read[FZ_LANES];

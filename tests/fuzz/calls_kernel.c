@@ -236,15 +236,6 @@ static void packed(struct fz_world *w, const struct fz_use *u, struct fz_tensor 
 }
 
 /*
- * The limit of what is followed: a product that only its preparing kernel names the operands of runs on the stream
- * that they were allocated on, and that is neither the legacy stream nor a thread's.
- */
-static bool follows_home(struct fz_tensor *const t[3], unsigned lane)
-{
-    return lane >= FZ_CREATED && t[0]->home == lane && t[1]->home == lane && t[2]->home == lane;
-}
-
-/*
  * A product. Its operands stand in the parameters; or a kernel or a copy brings them to the device, and
  * the product names only where.
  */
@@ -261,8 +252,7 @@ static void products(struct fz_world *w, const struct fz_use *u, struct fz_tenso
     o.scratch[1] = fz_stale(w);
     o.n_used = n_used;
     o.product[0] = (struct test_product){t[0]->at, t[1]->at, t[2]->at, words(t[0], t[1], t[2])};
-    if (list == t[0] || list == t[1] || list == t[2] ||
-        (form % 3 == 1 && !follows_home(t, u->lane))) {
+    if (list == t[0] || list == t[1] || list == t[2]) {
         return;
     }
     if (list != NULL) {

@@ -113,7 +113,6 @@ struct fz_tensor *fz_tensor_alloc(struct fz_world *w, size_t bytes, const struct
 
     *t = (struct fz_tensor){.bytes = bytes, .live = true};
     alloc_call(w, t, u);
-    t->home = u->lane;
     t->writer = u->lane;
     t->written =
         t->kind == FZ_POOL || t->kind == FZ_OTHER_POOL ? w->lane[u->lane].clock[u->lane] : 0;
