@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes out each wait, record, pin and lock site of the engine, one at a time: at least one run must report it.
 
-mutate.py [--work FOLDER] [--jobs N] [--seeds N] [--kind wait|record|pin|lock] [--only NAME]... [--json FILE] [--list]
+mutate.py [--work FOLDER] [--seeds N] [--kind wait|record|pin|lock] [--only NAME]... [--json FILE] [--list]
+mutate.py --table FILE: results as a table for docs/campaigns.md.
 
 The sources are copied, a site is taken out (sites.py; locks: all of one function), the shim is built, and scenarios run
 until one reports: the checker of the software driver, another output, an error, a crash, an assertion or a hang, or that
@@ -20,7 +21,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from sites import PAIRS, SITES, UNORDERED  # noqa: E402
+from sites import EXPLAINED, PAIRS, SITES, UNORDERED  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENGINE = ["engine.c", "engine_alloc.c", "engine_move.c", "engine_query.c", "engine_region.c", "engine_release.c",
@@ -269,6 +270,16 @@ def check_unchanged(bench, args):
     print(f"# unchanged: {n} runs clean", flush=True)
 
 
+def print_table(path):
+    with open(path, encoding="utf-8") as f:
+        results = json.load(f)
+    print("| site | kind | function | seen by | in run |\n| --- | --- | --- | --- | --- |")
+    for r in results:
+        report = r["report"] or EXPLAINED.get(r["name"], "not alone, see PAIRS")
+        print(f"| {r['name'].replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
+              f"{r['runs'] if r['report'] else '—'} |")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", default="/tmp/pagedstash-mutate")
@@ -278,7 +289,10 @@ def main():
     parser.add_argument("--only", action="append", default=None)
     parser.add_argument("--json", default=None)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", default=None)
     args = parser.parse_args()
+    if args.table:
+        return print_table(args.table)
     check_coverage(ROOT)
     table = {r[0]: r for r in SITES + lock_rows(ROOT)}
     todo = [(name, [r]) for name, r in table.items()] + [(f"{a} and {b}", [table[a], table[b]]) for a, b in PAIRS]
@@ -309,10 +323,10 @@ def main():
 
 
 def implied(results):
-    """Mutations not reported, less those of a pair that was reported together."""
+    """Mutations not reported, less those explained and those of a pair that was reported together."""
     seen = {r["name"] for r in results if r["report"]}
     excused = {n for a, b in PAIRS if f"{a} and {b}" in seen for n in (a, b)}
-    return [r["name"] for r in results if r["name"] not in seen and r["name"] not in excused]
+    return [r["name"] for r in results if r["name"] not in seen and r["name"] not in excused | set(EXPLAINED)]
 
 
 if __name__ == "__main__":

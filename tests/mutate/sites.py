@@ -5,6 +5,7 @@ A row: name, kind, file, function, what stands there (once in that function), wh
 recording on a stream of ours that has nothing to do with it, so that everything after it runs on.
 
 PAIRS are sites of which one implies the other: both are taken out together, and that must be seen.
+EXPLAINED are sites not seen alone that have no one other site to pair with.
 UNORDERED sites order nothing by themselves: without them a job is slower or needs more memory. Each says why.
 """
 
@@ -162,7 +163,8 @@ SITES = [
     ("streams_end_is_preceded_by_a_record", "record", "shim/engine.c", "flush_stream",
      "ps_group_flush(e, stream);", "(void)0;"),
     ("uses_of_other_streams_are_kept_apart", "record", "shim/engine_touch.c", "note_foreign",
-     "if (g->foreign[i]->stream_key == f->stream_key ||\n            (!followed && ps_fence_done(g->foreign[i]))) {", "if (true) {"),
+     "if (g->foreign[i]->stream_key == f->stream_key ||\n"
+     "            (!followed && ps_fence_done(g->foreign[i]))) {", "if (true) {"),
     ("hidden_use_elsewhere_is_recorded", "record", "shim/engine_touch.c", "follow",
      "now = now != NULL ? now : ps_fence_record(&e->fences, ctx, stream, &r);", "continue;"),
     ("hidden_use_without_a_record_keeps_the_group", "record", "shim/engine_touch.c", "follow",
@@ -192,6 +194,8 @@ SITES = [
 ]
 
 PAIRS = [
+    # A use on a default stream is recorded once more right after it, with all groups that are followed there.
+    ("unrecorded_use_keeps_the_group", "hidden_use_without_a_record_keeps_the_group"),
     # The call that brings a tensor in on the group's own stream is itself noted as a use of the group.
     ("restore_is_the_groups_last_use", "call_is_a_use"),
     # Every drop waits for the stash of its copy, and that is behind the reset on the stash stream.
@@ -212,6 +216,13 @@ PAIRS = [
     ("copy_is_settled_before_its_drop_counts", "drop_is_over_before_pages_count"),
     ("growth_waits_for_the_push_before", "growth_looks_again_after_mapping"),
 ]
+
+# Not seen alone, and with nothing to pair with: what else makes the site's absence harmless.
+EXPLAINED = {
+    "held_place_is_not_taken": "a held tensor whose place is taken is brought back: make_resident looks until it is there",
+    "lost_stash_keeps_the_group": "two calls have failed; stashing once more takes other pages, the first are never used",
+    "end_of_paging_keeps_groups": "no boundary is looked at once paging has ended",
+}
 
 UNORDERED = {
     "shim/engine_move.c": {

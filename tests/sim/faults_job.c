@@ -191,6 +191,25 @@ static void pass_on(uint64_t seed, CUstream s, CUstream side)
     }
 }
 
+/* Layers on the legacy stream, while a stream is there that it is a barrier for. */
+static void on_legacy(uint64_t seed, CUstream s)
+{
+    struct sc_layer layers[4];
+    CUstream blocking;
+
+    sc_ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    sc_order(s, NULL);
+    for (uint64_t i = 0; i < 4; i++) {
+        forward(&layers[i], "legacy", seed + i, NULL);
+    }
+    for (int i = 3; i >= 0; i--) {
+        backward(&layers[i], NULL);
+    }
+    sc_order(NULL, s);
+    sc_ok(cuStreamSynchronize(s));
+    sc_ok(cuStreamDestroy(blocking));
+}
+
 static void step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream side)
 {
     struct sc_layer layers[N_LAYERS];
@@ -204,6 +223,7 @@ static void step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream side)
         ask_pool(layers[1].y);
     }
     pass_on(number * 100 + 50, s, side);
+    on_legacy(number * 100 + 60, s);
     launch_new_kernel(layers[0].x, s);
     launch_new_function(layers[2].x, s);
     if (number > 0) {
