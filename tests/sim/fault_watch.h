@@ -100,7 +100,7 @@ static bool fw_helped_call(const char *name)
     return false;
 }
 
-/* ---- which function of the stash a return address lies in: the dynamic symbols lack the parts gcc makes of one ---- */
+/* ---- the function a return address lies in: dynamic symbols lack the parts that gcc makes of one ---- */
 
 static const ElfW(Sym) * fw_symbols;
 static size_t fw_n_symbols;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread's launches carry stale words that name another thread's tensors, which come, go out and are freed meanwhile:
- * also between the moment a launch was found to name one and the launch itself.
+ * One thread's launches carry stale words that name another thread's tensors, which come, go out and are freed
+ * meanwhile: also between the moment a launch was found to name one and the launch itself.
  */
 #include <pthread.h>
 
