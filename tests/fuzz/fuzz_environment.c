@@ -4,6 +4,7 @@
  * ends up in JSON. Input: a byte that tells which, then lines. One thread.
  */
 #include <json-c/json.h>
+#include <json-c/json_object_iterator.h>
 #include <limits.h>
 
 #include "policy/base/json.h"
@@ -116,8 +117,11 @@ static void check_json(struct fz_input *in)
 
     fz_require(object != NULL, "%s: %s", json_tokener_error_desc(json_tokener_get_error(tokener)),
                buf);
-    json_object_object_foreach(object, found_key, found)
-    {
+    const struct json_object_iterator end = json_object_iter_end(object);
+    for (struct json_object_iterator at = json_object_iter_begin(object);
+         !json_object_iter_equal(&at, &end); json_object_iter_next(&at)) {
+        const char *found_key = json_object_iter_peek_name(&at);
+        struct json_object *found = json_object_iter_peek_value(&at);
         const bool replaced = strstr(json_object_get_string(found), "\xef\xbf\xbd") != NULL ||
                               strstr(found_key, "\xef\xbf\xbd") != NULL;
 
