@@ -165,11 +165,11 @@ void simcuda_reseed(uint64_t seed)
     sim_unlock();
 }
 
-static simcuda_watcher *watcher; /* set by a test program before its threads */
+static simcuda_watcher *watcher; /* atomic: a test program takes it away at its exit */
 
 void simcuda_watch(simcuda_watcher *fn)
 {
-    watcher = fn;
+    __atomic_store_n(&watcher, fn, __ATOMIC_RELEASE);
 }
 
 static CUresult admit(struct sim_thread *t, const char *name, unsigned flags, const void *caller)
@@ -181,8 +181,9 @@ static CUresult admit(struct sim_thread *t, const char *name, unsigned flags, co
         return CUDA_ERROR_NOT_PERMITTED;
     }
     CUresult injected = sim_options_fail(name);
-    if (injected == CUDA_SUCCESS && watcher != NULL) {
-        injected = watcher(name, caller);
+    simcuda_watcher *const watch = __atomic_load_n(&watcher, __ATOMIC_ACQUIRE);
+    if (injected == CUDA_SUCCESS && watch != NULL) {
+        injected = watch(name, caller);
     }
     if (injected != CUDA_SUCCESS) {
         sim_log("injected failure %d into %s", (int)injected, name);
