@@ -50,21 +50,22 @@ struct ps_lanes_group {
     bool stash;  /* marked: leaves at a boundary, not only when in the way */
     bool pinned; /* stays; call ps_lanes_stay as well if it is leaving */
     /* Read only. */
-    bool closed;    /* popped */
-    bool ripe;      /* a boundary since */
-    bool returned;  /* touched in backward: stays until freed */
-    bool ahead;     /* came in before its return */
-    uint8_t place;  /* enum ps_lanes_place */
-    uint32_t set;   /* PS_LANES_NONE or, before ps_lanes_acquire, 0 with `owns` false */
-    bool owns;      /* a set */
-    uint64_t order; /* of its beginning to leave, or of its pop */
+    bool closed;   /* popped */
+    bool ripe;     /* a boundary since */
+    bool returned; /* touched in backward: stays until freed */
+    bool ahead;    /* came in before its return */
+    uint8_t place; /* enum ps_lanes_place */
+    bool owns;     /* a set: this */
+    uint32_t set;
+    uint64_t order; /* when it began to leave, else when it was popped */
 };
 
 struct ps_lanes_set {
     uint32_t name;
     uint32_t lane; /* PS_LANES_NONE: it has no tails */
     struct ps_lanes_group *owner;
-    uint32_t left, right, rank; /* in the heap of the free ones of that name and lane */
+    uint32_t left, right, rank; /* in the heap of that name and lane, */
+    bool queued;                /* which holds all free sets, and owned ones until they come up */
 };
 
 struct ps_lanes {
@@ -72,8 +73,8 @@ struct ps_lanes {
     uint32_t *names;     /* sorted */
     uint32_t *free_sets; /* heaps, by name, then lane: the lowest free set */
     uint32_t n_sets, room, n_names, n_lanes;
-    struct ps_lanes_group *holder[PS_LANES_MAX];  /* whose bytes the lane holds, or NULL */
-    struct ps_lanes_group *waiting[PS_LANES_MAX]; /* out, to come in when the lane is free, or NULL */
+    struct ps_lanes_group *holder[PS_LANES_MAX];  /* whose bytes it holds, or NULL */
+    struct ps_lanes_group *waiting[PS_LANES_MAX]; /* out, comes in when the lane is free, or NULL */
     uint64_t order;
 };
 
@@ -81,21 +82,21 @@ struct ps_lanes {
 struct ps_lanes_taken {
     uint32_t set;
     uint32_t lane;                 /* PS_LANES_NONE: a set without tails */
-    struct ps_lanes_group *before; /* had the lane, is out now: wait for its stash. NULL: the lane was free */
+    struct ps_lanes_group *before; /* had the lane, is out now: wait for its stash. NULL: nobody */
     bool now;                      /* `before` had not begun to leave: begin its stash now */
 };
 
 enum ps_lanes_came {
     PS_LANES_CAME_NOT,   /* it has no tails to bring in */
     PS_LANES_WAS_IN,     /* nothing to do */
-    PS_LANES_CAME_BACK,  /* it was leaving and its lane not taken: wait for its stash, drop the copy */
+    PS_LANES_CAME_BACK,  /* it was leaving, its lane not taken: wait for its stash, drop the copy */
     PS_LANES_CAME_IN,    /* it was out: restore it, behind the stash of `before` */
-    PS_LANES_CAME_APART, /* its lane is not to be had: remap its tails to memory apart, restore it there */
+    PS_LANES_CAME_APART, /* its lane is not to be had: remap to memory apart, restore it there */
 };
 
 /* No sets yet. The names, sorted and each once, are copied. */
-enum ps_status PS_MUST_CHECK ps_lanes_init(struct ps_lanes *l, uint32_t n_lanes, const uint32_t *names,
-                                           uint32_t n_names);
+enum ps_status PS_MUST_CHECK ps_lanes_init(struct ps_lanes *l, uint32_t n_lanes,
+                                           const uint32_t *names, uint32_t n_names);
 void ps_lanes_fini(struct ps_lanes *l);
 /* One more set, free, with the next number. The name must be known. Allocates. */
 enum ps_status PS_MUST_CHECK ps_lanes_add(struct ps_lanes *l, uint32_t name, uint32_t lane);
