@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is told at exit: the metrics file (PAGEDSTASH_METRICS), a summary at info level, advice. No driver call and no
- * lock: other threads may still run.
+ * What is told: the metrics file (PAGEDSTASH_METRICS), a line for each range that PAGEDSTASH_METRICS_RANGES names and
+ * one at exit; at exit also a summary at info level, and advice. No driver call and no lock: other threads may still
+ * run. Each line is one write.
  */
 #include "shim/observe.h"
 
@@ -15,9 +16,17 @@
 #include "policy/base/json.h"
 #include "policy/base/log.h"
 #include "policy/base/rank.h"
+#include "policy/region.h"
 #include "shim/driver.h"
 
 struct ps_counters ps_counters;
+
+static const char *const phase_names[] = {
+    [PS_PHASE_BEGIN] = "begin", [PS_PHASE_CAPTURE] = "capture", [PS_PHASE_CAPTURED] = "captured"};
+static _Atomic int phase; /* enum ps_phase; pairs with itself, relaxed */
+
+static struct ps_patterns marks; /* PAGEDSTASH_METRICS_RANGES; written once */
+static pthread_once_t marks_once = PTHREAD_ONCE_INIT;
 
 static char stray_range[64];      /* the first range that matched nothing; written once */
 static _Atomic int stray_written; /* 0, 1 being written, 2 there: pairs with itself */
@@ -33,9 +42,103 @@ void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value)
 void ps_observe_forked(void)
 {
     memset(&ps_counters, 0, sizeof(ps_counters));
+    atomic_store_explicit(&phase, PS_PHASE_BEGIN, memory_order_relaxed);
 }
 
-void ps_observe_range(const char *name)
+void ps_observe_phase(enum ps_phase next)
+{
+    const int before = atomic_exchange_explicit(&phase, (int)next, memory_order_relaxed);
+    if (before != (int)next) {
+        ps_info("learning: %s after %s", phase_names[next], phase_names[before]);
+    }
+}
+
+static const char *phase_name(void)
+{
+    return phase_names[atomic_load_explicit(&phase, memory_order_relaxed)];
+}
+
+static void write_counters(struct ps_json *j)
+{
+    ps_json_string(j, "phase", phase_name());
+    ps_json_open(j, "counters", '{');
+#define PS_COUNTER(_name, _doc) ps_json_u64(j, #_name, ps_counter(_name));
+    PS_COUNTERS
+#undef PS_COUNTER
+    ps_json_u64(j, "bytes_moved", ps_counter(bytes_stashed) + ps_counter(bytes_restored));
+    ps_json_close(j, '}');
+}
+
+static void host_name(char host[64])
+{
+    host[63] = '\0';
+    if (gethostname(host, 63) != 0) {
+        memcpy(host, "unknown", sizeof("unknown"));
+    }
+}
+
+/* Appends the line that fill writes, in one piece. */
+static void write_line(void (*fill)(struct ps_json *j, const void *arg), const void *arg)
+{
+    char host[64];
+    char path[PS_OPT_TEXT_MAX + 128];
+    char buf[4096]; /* twice what a line takes */
+    struct ps_json j;
+
+    host_name(host);
+    snprintf(path, sizeof(path), "%s/pagedstash-%s-%d.jsonl", ps_options.metrics, host,
+             (int)getpid());
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        ps_warn_once("cannot open '%s': %m; no metrics are written", path);
+        return;
+    }
+    ps_json_init(&j, buf, sizeof(buf), fd);
+    ps_json_open(&j, NULL, '{');
+    fill(&j, arg);
+    write_counters(&j);
+    ps_json_close(&j, '}');
+    if (!ps_json_finish(&j)) {
+        ps_warn_once("cannot write '%s': the metrics are incomplete", path);
+    }
+    close(fd);
+}
+
+static void fill_summary(struct ps_json *j, const void *arg)
+{
+    char host[64];
+
+    (void)arg;
+    host_name(host);
+    ps_json_string(j, "type", "summary");
+    ps_json_i64(j, "schema", 1);
+    ps_json_string(j, "version", PS_VERSION);
+    ps_json_string(j, "host", host);
+    ps_json_i64(j, "pid", getpid());
+    ps_json_i64(j, "rank", ps_rank_global());
+    ps_json_i64(j, "unix_time_s", (int64_t)time(NULL));
+}
+
+static void fill_range(struct ps_json *j, const void *name)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ps_json_string(j, "type", "range");
+    ps_json_i64(j, "schema", 1);
+    ps_json_string(j, "range", name);
+    ps_json_i64(j, "time_ns", (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+}
+
+static void read_marks(void)
+{
+    if (!ps_patterns_init(&marks, ps_options.metrics_ranges)) {
+        ps_warn("PAGEDSTASH_METRICS_RANGES holds more than %d patterns: the first %u count",
+                PS_PATTERNS_MAX, marks.n);
+    }
+}
+
+static void note_stray(const char *name)
 {
     int none = 0;
     if (atomic_load_explicit(&stray_written, memory_order_relaxed) != 0 ||
@@ -46,47 +149,18 @@ void ps_observe_range(const char *name)
     atomic_store(&stray_written, 2);
 }
 
-static void write_counters(struct ps_json *j)
+void ps_observe_range(const char *name)
 {
-    ps_json_open(j, "counters", '{');
-#define PS_COUNTER(_name, _doc) ps_json_u64(j, #_name, ps_counter(_name));
-    PS_COUNTERS
-#undef PS_COUNTER
-    ps_json_close(j, '}');
-}
+    char cut[PS_REGION_NAME_MAX];
 
-static void write_metrics(void)
-{
-    char host[64] = "";
-    char path[PS_OPT_TEXT_MAX + 128];
-    char buf[4096];
-    struct ps_json j;
-
-    if (gethostname(host, sizeof(host) - 1) != 0) {
-        memcpy(host, "unknown", sizeof("unknown"));
-    }
-    snprintf(path, sizeof(path), "%s/pagedstash-%s-%d.jsonl", ps_options.metrics, host,
-             (int)getpid());
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        ps_warn("cannot open '%s': %m; no metrics are written", path);
+    note_stray(name);
+    if (ps_options.metrics[0] == '\0' || ps_options.metrics_ranges[0] == '\0') {
         return;
     }
-    ps_json_init(&j, buf, sizeof(buf), fd);
-    ps_json_open(&j, NULL, '{');
-    ps_json_string(&j, "type", "summary");
-    ps_json_i64(&j, "schema", 1);
-    ps_json_string(&j, "version", PS_VERSION);
-    ps_json_string(&j, "host", host);
-    ps_json_i64(&j, "pid", getpid());
-    ps_json_i64(&j, "rank", ps_rank_global());
-    ps_json_i64(&j, "unix_time_s", (int64_t)time(NULL));
-    write_counters(&j);
-    ps_json_close(&j, '}');
-    if (!ps_json_finish(&j)) {
-        ps_warn("cannot write '%s': the metrics are incomplete", path);
+    pthread_once(&marks_once, read_marks);
+    if (ps_patterns_match(&marks, name, cut)) {
+        write_line(fill_range, cut);
     }
-    close(fd);
 }
 
 static void advise(void)
@@ -113,7 +187,7 @@ void ps_observe_exit(void)
         return;
     }
     if (ps_options.metrics[0] != '\0') {
-        write_metrics();
+        write_line(fill_summary, NULL);
     }
     advise();
     if (ps_counter(tensors) > 0) {

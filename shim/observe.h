@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters. Each is an atomic of its own, read relaxed: any thread, no lock. The names are those of the metrics file
- * and of `pagedstash demo --json`.
+ * Counters and the phase of learning. Each is an atomic of its own, read relaxed: any thread, no lock. The names are
+ * those of the metrics file and of `pagedstash demo --json`. The file also holds `bytes_moved`, the sum of
+ * bytes_stashed and bytes_restored.
  */
 #ifndef PS_SHIM_OBSERVE_H
 #define PS_SHIM_OBSERVE_H
@@ -25,8 +26,9 @@
     PS_COUNTER(stashes, "tensors stashed")                                                         \
     PS_COUNTER(restores, "tensors copied back")                                                    \
     PS_COUNTER(cache_hits, "tensors named while their place was still intact")                     \
-    PS_COUNTER(bytes_stashed, "bytes stored in pages")                                             \
-    PS_COUNTER(bytes_restored, "bytes copied back from pages")                                     \
+    PS_COUNTER(bytes_stashed, "bytes copied out, into pages or to the host")                       \
+    PS_COUNTER(bytes_restored, "bytes copied back from there")                                     \
+    PS_COUNTER(valid_bytes_stashed, "valid bytes of what was stashed, copied or kept in a home")   \
     PS_COUNTER(uniform_pages, "pages stored as one repeated word")                                 \
     PS_COUNTER(valid_bytes, "bytes held in pages now")                                             \
     PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
@@ -35,9 +37,11 @@
     PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
     PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \
-    PS_COUNTER(remaps, "tensors mapped anew for an unplanned touch")                               \
+    PS_COUNTER(plans, "plans taken up")                                                            \
+    PS_COUNTER(plan_misses, "events of a step that its plan did not foresee")                      \
+    PS_COUNTER(map_calls, "calls that map or unmap memory, for events of a plan")                  \
+    PS_COUNTER(remaps, "the other calls that map or unmap memory")                                 \
     PS_COUNTER(pins, "tensors pinned until freed")                                                 \
-    PS_COUNTER(map_calls, "calls that map or unmap memory")                                        \
     PS_COUNTER(host_syncs, "host waits outside a region boundary")                                 \
     PS_COUNTER(throttle_waits, "host waits at a region boundary")                                  \
     PS_COUNTER(idle_waits, "of those, ended with the GPU's queue empty")                           \
@@ -52,6 +56,13 @@ struct ps_counters {
 
 extern struct ps_counters ps_counters;
 
+/* How far the schedule is known. In the metrics file by these names, in small letters. */
+enum ps_phase {
+    PS_PHASE_BEGIN,    /* nothing recorded, or what was recorded is not what happens now */
+    PS_PHASE_CAPTURE,  /* a step is being recorded or compared */
+    PS_PHASE_CAPTURED, /* a plan is followed */
+};
+
 #define ps_count(_name, _n)                                                                        \
     ((void)atomic_fetch_add_explicit(&ps_counters._name, (uint64_t)(_n), memory_order_relaxed))
 #define ps_counter(_name) (atomic_load_explicit(&ps_counters._name, memory_order_relaxed))
@@ -62,7 +73,12 @@ void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value);
 void ps_observe_forked(void);
 /* At exit: the metrics file's last line, the summary at info level. No driver call. */
 void ps_observe_exit(void);
-/* Notes the name of a range that matched nothing, for the advice at exit. */
+/* The phase from now on, for the process; says it at info when it is another. */
+void ps_observe_phase(enum ps_phase phase);
+/*
+ * A range that is no region: noted for the advice at exit, and a line of the metrics file if PAGEDSTASH_METRICS_RANGES
+ * matches it. Not under the engine's lock: it writes to the file.
+ */
 void ps_observe_range(const char *name);
 
 #endif

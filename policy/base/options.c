@@ -52,6 +52,8 @@ const struct ps_option ps_option_table[] = {
         "File for the lines, instead of stderr; %h, %p and %r become host, process and rank."),
     ROW("METRICS", metrics, text, "", NULL, 0, 0,
         "Folder for JSON lines with counters, one file a process."),
+    ROW("METRICS_RANGES", metrics_ranges, text, "", NULL, 0, 0,
+        "Comma-separated patterns of NVTX ranges (no regions) at whose push a line is written too."),
     ROW("TAPE", tape, text, "", NULL, 0, 0,
         "Folder for a tape of the job's driver calls; then nothing is paged."),
     ROW("STRICT", strict, bool, "n", NULL, 0, 0,

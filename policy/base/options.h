@@ -26,9 +26,10 @@ struct ps_options {
     enum ps_log_level log_level;    /* PAGEDSTASH_LOG_LEVEL */
     char log_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_LOG_FILE: empty = stderr; %h %p %r */
     char metrics[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_METRICS: directory for JSON lines, empty = none */
-    char tape[PS_OPT_TEXT_MAX];     /* PAGEDSTASH_TAPE: directory for a tape, empty = none */
-    bool strict;                    /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
-    int64_t rank;                   /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
+    char metrics_ranges[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_METRICS_RANGES: patterns, empty = none */
+    char tape[PS_OPT_TEXT_MAX];           /* PAGEDSTASH_TAPE: directory for a tape, empty = none */
+    bool strict;                       /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
+    int64_t rank;                      /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
     char config_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_CONFIG_FILE */
 };
 
