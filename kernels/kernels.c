@@ -14,6 +14,7 @@
 #define BLOCKS_PER_SM   4 /* of N_THREADS; 64 registers a thread allow no more on sm_80 */
 #define N_THREADS       256
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
+#define N_THREADS_CLEAN 512  /* one block a multiprocessor: most launches find nothing to do */
 
 /* The fatbin, made from stash.cu at build time by embed.py. */
 extern const unsigned char ps_stash_image[];
@@ -40,10 +41,8 @@ static CUresult find_functions(const struct ps_driver *drv, struct ps_kernels *k
         const char *name;
         CUfunction *function_p;
     } wanted[] = {
-        {"ps_stash", &k->stash},
-        {"ps_restore", &k->restore},
-        {"ps_drop", &k->drop},
-        {"ps_grow", &k->grow},
+        {"ps_stash", &k->stash}, {"ps_restore", &k->restore}, {"ps_drop", &k->drop},
+        {"ps_grow", &k->grow},   {"ps_clean", &k->clean},
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -169,6 +168,19 @@ CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k
     const unsigned grid_block[2] = {1, N_THREADS_ALONE};
 
     return launch_batch(drv, k->drop, stream, grid_block, b);
+}
+
+CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                          const struct ps_batch *b)
+{
+    const unsigned n_most = k->n_blocks / BLOCKS_PER_SM;
+    const unsigned n_wanted = blocks_for(k, b);
+    const unsigned grid_block[2] = {n_wanted < n_most ? n_wanted : n_most, N_THREADS_CLEAN};
+
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        ps_assert(b->items[i].flags != 0);
+    }
+    return launch_batch(drv, k->clean, stream, grid_block, b);
 }
 
 CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,

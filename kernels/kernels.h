@@ -14,7 +14,7 @@
 
 struct ps_kernels {
     CUmodule module;
-    CUfunction stash, restore, drop, grow;
+    CUfunction stash, restore, drop, grow, clean;
     unsigned n_blocks; /* grid of stash and restore: a few blocks a multiprocessor */
 };
 
@@ -28,11 +28,12 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k);
 
 /*
  * Scans each page; stores non-uniform ones into pages taken from the free list; fills the tables;
- * writes each item's ledger word once all of the batch is stored.
+ * writes each item's ledger word once all of the batch is stored. Sets each page's flag, if there
+ * are flags: 1 when it is not uniform, else 0.
  */
 CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);
-/* Writes every page back to `data`. Does not give pages back. */
+/* Writes every page back to `data`, and sets the flags as a stash does. Does not give pages back. */
 CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
                             CUstream stream, const struct ps_batch *b);
 /*
@@ -41,6 +42,12 @@ CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels
  */
 CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          const struct ps_batch *b);
+/*
+ * Fills the pages whose flag is not 0 with zeros, and clears the flag; neither reads nor writes other
+ * pages. Every item has flags. Stands for a fill of the whole of each item: must be ordered like one.
+ */
+CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                          const struct ps_batch *b);
 /* Appends page numbers [first, first + count) to the free list. Ordered like drop. */
 CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          uint64_t free_list, uint32_t first, uint32_t count);

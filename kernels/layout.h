@@ -3,7 +3,7 @@
  * Data shared by the stash kernels, the shim and the unit tests: plain C, no CUDA header.
  *
  * Pages: one pool of equal pages (a power of two from 512 B). The page grid of a tensor starts at
- * its base; the last page may be short. A page whose 16-byte words are all equal is "uniform": its
+ * the item's base; the last page may be short. A page whose 16-byte words are all equal is "uniform": its
  * word goes into the page table and no pool page is taken.
  *
  * Free list: a ring of page numbers with monotonic 64-bit counters, in device memory, moved by
@@ -50,16 +50,22 @@ struct ps_free_list {
 #define PS_LEDGER_UNIFORM(_w) ((uint32_t)((_w)&0xffffff))
 
 /*
- * One tensor of a batch. Addresses are device addresses. counts, ledger and seq are for stash only.
+ * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;
+ * clean takes data, bytes and flags alone, and nothing of the batch but page_bytes.
  * No two items of a batch share any memory that it writes.
  */
 struct ps_batch_item {
-    uint64_t data;   /* base of the tensor; 16-byte aligned */
+    uint64_t data;   /* where the page grid starts; 16-byte aligned */
     uint64_t bytes;  /* rounded up to 16 */
     uint64_t table;  /* struct ps_page_entry[ceil(bytes / page_bytes)] */
     uint64_t counts; /* uint64_t[2] in device memory: stored, uniform; 0 before and after a stash */
     uint64_t ledger; /* uint64_t in pinned host memory, written when the stash is done */
-    uint16_t seq;    /* tells this stash's ledger word from an earlier one's */
+    /*
+     * One byte a page of the memory behind `data`, in device memory; 0: none. Not 0: the page may differ from a
+     * uniform one. Of a short last page only the part within `bytes` is spoken for.
+     */
+    uint64_t flags;
+    uint16_t seq; /* tells this stash's ledger word from an earlier one's */
     uint16_t pad[3];
 };
 
@@ -81,7 +87,7 @@ static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
 static_assert(sizeof(struct ps_free_list) == 40, "five words");
-static_assert(sizeof(struct ps_batch_item) == 48, "no padding");
+static_assert(sizeof(struct ps_batch_item) == 56, "no padding");
 static_assert(offsetof(struct ps_batch, items) == 24, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 

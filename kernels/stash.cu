@@ -11,8 +11,9 @@
 #include "kernels/dual.h"
 #include "kernels/layout.h"
 
-#define FIRST_LOADS 4 /* loads a thread has in flight: in the first chunk of a scan */
-#define LOADS       8 /* in later chunks and in copies */
+#define FIRST_LOADS 4    /* loads a thread has in flight: in the first chunk of a scan */
+#define LOADS       8    /* in later chunks and in copies */
+#define CLEAN_MAX   1024 /* threads of a block of ps_clean, at most */
 
 /* Where a block or thread is among all pages of a batch, which are numbered through. */
 struct cursor {
@@ -24,7 +25,6 @@ struct cursor {
 struct place {
     struct ps_vec *data;
     uint64_t n; /* vectors, at least 1 */
-    struct ps_page_entry *entry;
 };
 
 PS_DEVICE struct cursor cursor_start(const struct ps_batch *b)
@@ -61,7 +61,6 @@ PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct curso
     const struct place p = {
         (struct ps_vec *)ps_address(item->data + offset),
         (left < b->page_bytes ? left : b->page_bytes) / sizeof(struct ps_vec),
-        cursor_entry(b, c, i),
     };
     return p;
 }
@@ -69,6 +68,15 @@ PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct curso
 PS_DEVICE struct ps_vec *pool_page(const struct ps_batch *b, const struct cursor *c, uint32_t page)
 {
     return (struct ps_vec *)ps_address(b->pool + ((uint64_t)page << c->shift));
+}
+
+/* One thread. Notes whether a page of the item may differ from a uniform one. */
+PS_DEVICE void cursor_flag(const struct ps_batch *b, const struct cursor *c, uint64_t i, bool on)
+{
+    const struct ps_batch_item *item = &b->items[c->item];
+    if (item->flags != 0) {
+        ((uint8_t *)ps_address(item->flags))[i - c->first] = on;
+    }
 }
 
 /* Not zero if any of this thread's vectors of the chunk at `base` is not `word`. */
@@ -168,23 +176,26 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
 
     for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
         const struct place p = cursor_place(&batch, &c, i);
+        struct ps_page_entry *const entry = cursor_entry(&batch, &c, i);
         uint64_t *const counts = (uint64_t *)ps_address(batch.items[c.item].counts);
         const struct ps_vec word = ps_load(p.data);
         PS_YIELD();
         if (page_is_uniform(p.data, p.n, word)) {
             if (PS_THREAD == 0) {
-                p.entry->page = PS_PAGE_UNIFORM;
-                p.entry->word[0] = word.x;
-                p.entry->word[1] = word.y;
+                entry->page = PS_PAGE_UNIFORM;
+                entry->word[0] = word.x;
+                entry->word[1] = word.y;
                 ps_atomic_add(&counts[1], 1);
+                cursor_flag(&batch, &c, i, false);
             }
             continue;
         }
         /* The scan's barrier lies between the last page's readers of `page` and this writer. */
         if (PS_THREAD == 0) {
             page = take_page(list);
-            p.entry->page = page;
+            entry->page = page;
             ps_atomic_add(&counts[0], 1);
+            cursor_flag(&batch, &c, i, true);
         }
         PS_SYNC();
         PS_YIELD();
@@ -214,14 +225,64 @@ PS_KERNEL1(ps_restore, struct ps_batch, batch)
     struct cursor c = cursor_start(&batch);
     for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
         const struct place p = cursor_place(&batch, &c, i);
-        const uint32_t page = p.entry->page;
+        const struct ps_page_entry *const entry = cursor_entry(&batch, &c, i);
+        const uint32_t page = entry->page;
         PS_YIELD();
+        if (PS_THREAD == 0) {
+            cursor_flag(&batch, &c, i, page != PS_PAGE_UNIFORM);
+        }
         if (page == PS_PAGE_UNIFORM) {
-            const struct ps_vec word = {p.entry->word[0], p.entry->word[1]};
+            const struct ps_vec word = {entry->word[0], entry->word[1]};
             fill_page(p.data, p.n, word);
         } else {
             copy_page(p.data, pool_page(&batch, &c, page), p.n, false);
         }
+    }
+}
+
+/* Any page of the batch; false when it is not flagged, or beyond the last. */
+PS_DEVICE bool is_flagged(const struct ps_batch *b, uint64_t i)
+{
+    struct cursor c = cursor_start(b);
+    return cursor_seek(b, &c, i) &&
+           ((const uint8_t *)ps_address(b->items[c.item].flags))[i - c.first] != 0;
+}
+
+/* The whole block: page i is flagged. */
+PS_DEVICE void clean_page(const struct ps_batch *b, uint64_t i)
+{
+    const struct ps_vec zero = {0, 0};
+    struct cursor c = cursor_start(b);
+    (void)cursor_seek(b, &c, i);
+    const struct place p = cursor_place(b, &c, i);
+    fill_page(p.data, p.n, zero);
+    if (PS_THREAD == 0) {
+        cursor_flag(b, &c, i, false);
+    }
+}
+
+/* Each thread looks at one flag; then the block fills what its threads found, page by page. */
+PS_KERNEL1(ps_clean, struct ps_batch, batch)
+{
+    PS_SHARED uint32_t found[CLEAN_MAX]; /* threads */
+    PS_SHARED uint64_t n_found;
+    struct cursor end = cursor_start(&batch);
+
+    for (uint64_t base = PS_BLOCK; cursor_seek(&batch, &end, base);
+         base += PS_N_BLOCKS * PS_N_THREADS) {
+        if (PS_THREAD == 0) {
+            n_found = 0;
+        }
+        PS_SYNC();
+        if (is_flagged(&batch, base + PS_THREAD * PS_N_BLOCKS)) {
+            found[ps_atomic_add(&n_found, 1)] = PS_THREAD;
+        }
+        PS_SYNC();
+        PS_YIELD();
+        for (uint64_t k = 0; k < n_found; k++) {
+            clean_page(&batch, base + found[k] * PS_N_BLOCKS);
+        }
+        PS_SYNC();
     }
 }
 

@@ -287,7 +287,8 @@ uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 /* NULL: no table room, no ledger word or no host memory. Lock held. */
 struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages);
 void ps_copy_free(struct ps_engine *e, struct ps_copy *c);
-void ps_copy_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+/* The copy holds, or is to hold, [base, base + bytes); its flags, if any, are the caller's to set. */
+void ps_copy_item(const struct ps_engine *e, const struct ps_copy *c, uint64_t base, uint64_t bytes,
                   struct ps_batch_item *item_p);
 /* Reads the ledger of a copy whose stash fence is done. Lock held. */
 void ps_copy_settle(struct ps_engine *e, struct ps_copy *c);

@@ -207,7 +207,7 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
             break;
         }
         c->site = t->site;
-        ps_copy_item(e, t, c, &b->items[n]);
+        ps_copy_item(e, c, t->slot.base, t->bytes, &b->items[n]);
         fl->copy[n] = c;
         t_p[n++] = t;
     }
@@ -367,7 +367,7 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     b->page_bytes = e->pool.page_bytes;
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
-        ps_copy_item(e, t[i], t[i]->copy, &b->items[i]);
+        ps_copy_item(e, t[i]->copy, t[i]->slot.base, t[i]->bytes, &b->items[i]);
     }
 }
 

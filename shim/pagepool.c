@@ -414,13 +414,14 @@ void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
     free(c);
 }
 
-void ps_copy_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+void ps_copy_item(const struct ps_engine *e, const struct ps_copy *c, uint64_t base, uint64_t bytes,
                   struct ps_batch_item *item_p)
 {
     const struct ps_page_pool *p = &e->pool;
     memset(item_p, 0, sizeof(*item_p));
-    item_p->data = t->slot.base;
-    item_p->bytes = round_up(t->bytes, 16);
+    ps_assert(ps_pool_pages(p, bytes) == c->n_pages);
+    item_p->data = base;
+    item_p->bytes = round_up(bytes, 16);
     item_p->table = c->table;
     item_p->counts = p->counts + (uint64_t)c->ledger * 16;
     item_p->ledger = p->ledger_device + (uint64_t)c->ledger * sizeof(uint64_t);
@@ -490,7 +491,8 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
     b.n_items = n;
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         r = ps_fence_wait(t[i]->copy->stash, key, e->drop_stream);
-        ps_copy_item(e, t[i], t[i]->copy, &b.items[i]);
+        /* A drop looks at the table only. */
+        ps_copy_item(e, t[i]->copy, 0, (uint64_t)t[i]->copy->n_pages * p->page_bytes, &b.items[i]);
     }
     if (r == CUDA_SUCCESS) {
         r = ps_fence_wait(p->pushed, key, e->drop_stream);

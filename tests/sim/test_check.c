@@ -593,6 +593,70 @@ START_TEST(a_restore_brings_the_bytes_back)
 }
 END_TEST
 
+/* A clean takes the place over, the unflagged pages with it: it must be ordered like a fill of them all. */
+START_TEST(a_clean_before_the_stash_is_done)
+{
+    CUdeviceptr flags;
+
+    start_stash(_i);
+    ok(cuMemAlloc(&flags, BYTES / PAGE));
+    ok(cuMemsetD8Async(flags, 0, BYTES / PAGE, one));
+    ok(cuMemsetD32Async(left_at, 7, BYTES / 4, one));
+    ok(cuMemsetD32Async(left_at, 8, 1, one));
+    order(one, two);
+    run_batch(two, "ps_stash");
+    if (!PLANTED) {
+        order(two, one);
+    }
+    batch.items[0].data = right_at;
+    batch.items[0].flags = flags;
+    run_batch(one, "ps_clean");
+    if (PLANTED) {
+        ok(cuCtxSynchronize());
+        const int kind = simcuda_check_kind(0, NULL, NULL);
+
+        ck_assert_uint_ge(simcuda_check_count(), 1);
+        ck_assert_msg(kind == HB_READ_WRITE || kind == HB_WRITE_READ || kind == HB_OWNER_CHANGED,
+                      "%s", simcuda_check_text(0));
+    } else {
+        read_from(one, right_at);
+        expect_none();
+    }
+}
+END_TEST
+
+START_TEST(a_clean_makes_its_address_the_owner)
+{
+    uint32_t words[BYTES / 4];
+    unsigned char flags_now[BYTES / PAGE];
+    CUdeviceptr flags;
+
+    start_stash(_i);
+    ok(cuMemAlloc(&flags, BYTES / PAGE));
+    ok(cuMemsetD8Async(flags, 0, BYTES / PAGE, one));
+    ok(cuMemsetD8Async(flags + 3, 1, 1, one));
+    batch.items[0].flags = flags;
+    ok(cuMemsetD32Async(left_at, 7, BYTES / 4, one));
+    batch.items[0].data = right_at;
+    run_batch(one, "ps_clean");
+    if (PLANTED) {
+        read_from(one, left_at);
+        ok(cuCtxSynchronize());
+        expect_kind(HB_OWNER_CHANGED, "ps_clean", "test_read");
+        return;
+    }
+    ok(cuMemcpyDtoHAsync(words, right_at, BYTES, one));
+    ok(cuMemcpyDtoHAsync(flags_now, flags, sizeof(flags_now), one));
+    expect_none();
+    for (size_t i = 0; i < BYTES / 4; i++) {
+        ck_assert_uint_eq(words[i], i / (PAGE / 4) == 3 ? 0 : 7);
+    }
+    for (size_t i = 0; i < BYTES / PAGE; i++) {
+        ck_assert_uint_eq(flags_now[i], 0);
+    }
+}
+END_TEST
+
 START_TEST(a_drop_that_overtakes_the_restore)
 {
     start_stash(_i);
@@ -683,6 +747,8 @@ int main(void)
     EACH(a_stash_before_the_job_has_written);
     EACH(a_read_before_the_restore);
     EACH(a_restore_brings_the_bytes_back);
+    EACH(a_clean_before_the_stash_is_done);
+    EACH(a_clean_makes_its_address_the_owner);
     EACH(a_drop_that_overtakes_the_restore);
     EACH(stash_and_drop_may_move_the_list_at_once);
     EACH(unwritten_memory_is_told_on_request);

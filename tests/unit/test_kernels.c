@@ -38,6 +38,9 @@ static void round_trip(struct pool *p, uint32_t n, unsigned uniform_percent, uin
 
     for (uint32_t i = 0; i < n; i++) {
         tensor_init(&tensors[i], p, random_bytes(p, capacity / n), uniform_percent);
+        if (i % 3 != 1) {
+            tensor_add_flags(&tensors[i]);
+        }
     }
     pool_stash(p, tensors, n, n_blocks, order);
     pool_restore(p, tensors, n, n_blocks, order);
@@ -77,6 +80,32 @@ START_TEST(a_batch_may_be_full)
     pool_init(&p, 512, 4 * PS_BATCH_MAX, 256, 0);
     round_trip(&p, PS_BATCH_MAX, 40, block_counts[_i % N_BLOCK_COUNTS],
                (enum order)(_i / N_BLOCK_COUNTS));
+    pool_fini(&p);
+}
+END_TEST
+
+/* _i: page size, blocks and order of the blocks. */
+START_TEST(a_clean_touches_flagged_pages_only)
+{
+    const uint32_t page_bytes = page_sizes[_i % N_PAGE_SIZES];
+    const uint64_t n_blocks = block_counts[_i / N_PAGE_SIZES % N_BLOCK_COUNTS];
+    const enum order order = (enum order)(_i / N_PAGE_SIZES / N_BLOCK_COUNTS);
+    const unsigned percents[] = {0, 3, 50, 100};
+    struct tensor tensors[5];
+    struct pool p;
+
+    pool_init(&p, page_bytes, 5, 8, 0);
+    for (int i = 0; i < 5; i++) {
+        tensor_init(&tensors[i], &p, i == 1 ? 0 : random_bytes(&p, page_bytes > 65536 ? 2 : 40),
+                    30);
+        tensor_add_flags(&tensors[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pool_clean(&p, tensors, 5, percents[i], n_blocks, order);
+    }
+    for (int i = 0; i < 5; i++) {
+        tensor_fini(&tensors[i]);
+    }
     pool_fini(&p);
 }
 END_TEST
@@ -219,9 +248,9 @@ END_TEST
 
 START_TEST(the_registry_knows_each_kernel_and_its_parameters)
 {
-    static const char *const one[] = {"ps_stash", "ps_restore", "ps_drop"};
+    static const char *const one[] = {"ps_stash", "ps_restore", "ps_drop", "ps_clean"};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const struct ps_sim_kernel *k = kernels_find(one[i]);
 
         ck_assert_ptr_nonnull(k);
@@ -251,6 +280,8 @@ int main(void)
     tcase_add_loop_test(t, every_byte_comes_back_for_any_grid_and_order, 0,
                         N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
     tcase_add_loop_test(t, a_batch_may_be_full, 0, N_BLOCK_COUNTS * n_orders);
+    tcase_add_loop_test(t, a_clean_touches_flagged_pages_only, 0,
+                        N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
     tcase_add_test(t, all_zero_and_all_pattern_take_no_page);
     tcase_add_test(t, tensors_without_bytes_get_their_ledger_word);
     tcase_add_loop_test(t, the_ring_wraps_and_loses_no_page, 0, slow ? 1 : 3);

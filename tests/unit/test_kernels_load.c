@@ -5,6 +5,8 @@
 #include "kernels/kernels.h"
 #include "tests/support/check_main.h"
 
+#define N_FUNCTIONS 5
+
 static struct {
     int n_modules; /* loaded now */
     int n_functions, n_loads, n_launches;
@@ -102,8 +104,8 @@ START_TEST(the_image_is_a_fatbin_and_every_function_is_loaded_at_once)
 
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
     ck_assert(memcmp(seen.image, magic, sizeof(magic)) == 0);
-    ck_assert_int_eq(seen.n_functions, 4);
-    ck_assert_int_eq(seen.n_loads, 4);
+    ck_assert_int_eq(seen.n_functions, N_FUNCTIONS);
+    ck_assert_int_eq(seen.n_loads, N_FUNCTIONS);
     ck_assert_uint_eq(k.n_blocks, 40);
     ps_kernels_unload(&driver, &k);
     ck_assert_int_eq(seen.n_modules, 0);
@@ -118,21 +120,21 @@ START_TEST(an_older_driver_need_not_know_cuFuncLoad)
 
     driver.cuFuncLoad = NULL;
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    ck_assert_int_eq(seen.n_functions, 4);
+    ck_assert_int_eq(seen.n_functions, N_FUNCTIONS);
 }
 END_TEST
 
-/* _i: 1 to 4 a missing function, 5 to 8 one that cannot be loaded, 9 an image the driver refuses. */
+/* _i: first a missing function, then one that cannot be loaded, last an image the driver refuses. */
 START_TEST(after_a_failure_nothing_stays_loaded)
 {
     static const CUresult wanted[] = {CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY,
                                       CUDA_ERROR_NO_BINARY_FOR_GPU};
     struct ps_kernels k = {.n_blocks = 77};
 
-    seen.fail_function = _i <= 4 ? _i : 0;
-    seen.fail_load = _i > 4 && _i <= 8 ? _i - 4 : 0;
-    seen.fail_module = _i == 9 ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
-    ck_assert_int_eq(ps_kernels_load(&driver, &k), wanted[(_i - 1) / 4]);
+    seen.fail_function = _i <= N_FUNCTIONS ? _i : 0;
+    seen.fail_load = _i > N_FUNCTIONS && _i <= 2 * N_FUNCTIONS ? _i - N_FUNCTIONS : 0;
+    seen.fail_module = _i > 2 * N_FUNCTIONS ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), wanted[(_i - 1) / N_FUNCTIONS]);
     ck_assert_int_eq(seen.n_modules, 0);
     ck_assert_uint_eq(k.n_blocks, 77);
     ck_assert_ptr_null(k.module);
@@ -159,6 +161,7 @@ START_TEST(there_are_no_more_blocks_than_pages)
 
     for (unsigned i = 0; i < b.n_items; i++) {
         b.items[i].bytes = grids[_i].bytes[i];
+        b.items[i].flags = 1;
     }
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
@@ -170,7 +173,9 @@ START_TEST(there_are_no_more_blocks_than_pages)
     ck_assert_uint_eq(seen.grid, 1);
     ck_assert_int_eq(ps_kernels_grow(&driver, &k, CU_STREAM_PER_THREAD, 64, 1, 2), CUDA_SUCCESS);
     ck_assert_uint_eq(seen.grid, 1);
-    ck_assert_int_eq(seen.n_launches, 4);
+    ck_assert_int_eq(ps_kernels_clean(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.grid, grids[_i].grid < 10 ? grids[_i].grid : 10);
+    ck_assert_int_eq(seen.n_launches, 5);
 }
 END_TEST
 
@@ -183,6 +188,7 @@ START_TEST(an_empty_batch_launches_nothing)
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_drop(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
+    ck_assert_int_eq(ps_kernels_clean(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_int_eq(seen.n_launches, 0);
 }
 END_TEST
@@ -195,7 +201,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, the_image_is_a_fatbin_and_every_function_is_loaded_at_once);
     tcase_add_test(t, an_older_driver_need_not_know_cuFuncLoad);
-    tcase_add_loop_test(t, after_a_failure_nothing_stays_loaded, 1, 10);
+    tcase_add_loop_test(t, after_a_failure_nothing_stays_loaded, 1, 2 * N_FUNCTIONS + 2);
     tcase_add_loop_test(t, there_are_no_more_blocks_than_pages, 0,
                         (int)(sizeof(grids) / sizeof(grids[0])));
     tcase_add_test(t, an_empty_batch_launches_nothing);

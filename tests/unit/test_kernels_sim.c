@@ -200,6 +200,23 @@ void tensor_fini(struct tensor *t)
     free(t->data - GUARD_BYTES);
     free(t->copy);
     free(t->table);
+    free(t->flags);
+}
+
+void tensor_add_flags(struct tensor *t)
+{
+    t->flags = allocate(t->n_pages + 1);
+    memset(t->flags, POISON, t->n_pages);
+    t->flags[t->n_pages] = GUARD;
+}
+
+static void check_flags(const struct tensor *t, const struct pool *p)
+{
+    for (uint64_t i = 0; t->flags != NULL && i < t->n_pages; i++) {
+        ck_assert_uint_eq(t->flags[i],
+                          !is_uniform(t->copy + i * p->page_bytes, page_length(t, p, i)));
+    }
+    ck_assert(t->flags == NULL || t->flags[t->n_pages] == GUARD);
 }
 
 static void tensor_check(const struct tensor *t, uint64_t index)
@@ -226,6 +243,7 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
         b->items[i].table = device(t->table);
         b->items[i].counts = device(t->counts);
         b->items[i].ledger = device(&t->ledger);
+        b->items[i].flags = device(t->flags);
         b->items[i].seq = t->seq;
     }
 }
@@ -285,6 +303,7 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
 
         tensor_check(t, i);
         check_table(p, t, taken);
+        check_flags(t, p);
         ck_assert_uint_eq(t->counts[0], 0);
         ck_assert_uint_eq(t->counts[1], 0);
         ck_assert_uint_eq(PS_LEDGER_SEQ(t->ledger), t->seq);
@@ -303,11 +322,47 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
 
     for (uint32_t i = 0; i < n; i++) {
         memset(tensors[i].data, POISON, tensors[i].bytes);
+        if (tensors[i].flags != NULL) {
+            memset(tensors[i].flags, POISON, tensors[i].n_pages);
+        }
     }
     fill_batch(&b, p, tensors, n);
     kernels_launch("ps_restore", params, n_blocks, order, &p->rng);
     for (uint32_t i = 0; i < n; i++) {
         tensor_check(&tensors[i], i);
+        check_flags(&tensors[i], p);
+    }
+    pool_check(p);
+}
+
+void pool_clean(struct pool *p, struct tensor *tensors, uint32_t n, unsigned flag_percent,
+                uint64_t n_blocks, enum order order)
+{
+    struct ps_batch b;
+    void *params[] = {&b};
+
+    fill_batch(&b, p, tensors, n);
+    b.pool = b.free_list = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct tensor *t = &tensors[i];
+
+        b.items[i].table = b.items[i].counts = b.items[i].ledger = 0;
+        for (uint64_t k = 0; k < t->n_pages; k++) {
+            const bool set = test_random(&p->rng) % 100 < flag_percent;
+
+            t->flags[k] = set ? (unsigned char)(1 + test_random(&p->rng) % 255) : 0;
+            if (set) {
+                memset(t->copy + k * p->page_bytes, 0, page_length(t, p, k));
+            }
+        }
+    }
+    kernels_launch("ps_clean", params, n_blocks, order, &p->rng);
+    for (uint32_t i = 0; i < n; i++) {
+        tensor_check(&tensors[i], i);
+        for (uint64_t k = 0; k < tensors[i].n_pages; k++) {
+            ck_assert_uint_eq(tensors[i].flags[k], 0);
+        }
+        ck_assert_uint_eq(tensors[i].flags[tensors[i].n_pages], GUARD);
     }
     pool_check(p);
 }

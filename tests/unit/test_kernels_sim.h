@@ -47,6 +47,7 @@ struct tensor {
     unsigned char *data; /* guards before and after */
     unsigned char *copy;
     struct ps_page_entry *table;
+    unsigned char *flags; /* NULL: none; a guard behind the last */
     uint64_t counts[2];
     uint64_t ledger;
     uint16_t seq;
@@ -67,12 +68,17 @@ uint64_t pool_n_free(const struct pool *p);
 /* Random content, page by page of a random kind; uniform_percent: how many pages are uniform. */
 void tensor_init(struct tensor *t, struct pool *p, uint64_t bytes, unsigned uniform_percent);
 void tensor_fini(struct tensor *t);
+/* Stash and restore note from now on which pages are not uniform. */
+void tensor_add_flags(struct tensor *t);
 
 /* Each runs the kernel on the tensors and checks all that it must and must not have changed. */
 void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
                 enum order order);
 void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
                   enum order order);
+/* The tensors, which have flags, get random ones first, flag_percent of them set. */
+void pool_clean(struct pool *p, struct tensor *tensors, uint32_t n, unsigned flag_percent,
+                uint64_t n_blocks, enum order order);
 void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n);
 void pool_grow(struct pool *p, uint32_t first, uint32_t count);
 

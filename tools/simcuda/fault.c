@@ -27,7 +27,7 @@
 #define TOUCHES_MAX                                                                                \
     4096 /* the handler cannot allocate; beyond this, a whole mapping is one touch */
 #define OPENED_MAX   4096
-#define DECLARED_MAX 256
+#define DECLARED_MAX 512
 
 struct span {
     CUdeviceptr start, end;

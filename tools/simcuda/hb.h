@@ -16,7 +16,7 @@
  *
  * Owners. A physical byte may be mapped at several addresses. Its owner is
  *   (a) the first mapping it gets while nothing owns it (a mapping that goes away owns nothing), or
- *   (b) the mapping through which a claiming operation (a fill, ps_restore) last wrote it.
+ *   (b) the mapping through which a claiming operation (a fill, ps_restore, ps_clean) last wrote it.
  * Any other access through a mapping that is not the owner is reported.
  */
 #ifndef SIMCUDA_HB_H

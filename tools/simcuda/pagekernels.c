@@ -11,7 +11,7 @@
 #include "tools/simcuda/core.h"
 #include "tools/simcuda/fault.h"
 
-enum pk_kind { PK_NONE, PK_STASH, PK_RESTORE, PK_DROP, PK_GROW };
+enum pk_kind { PK_NONE, PK_STASH, PK_RESTORE, PK_DROP, PK_GROW, PK_CLEAN };
 
 static enum pk_kind kind_of(const struct sim_op *op)
 {
@@ -25,6 +25,7 @@ static enum pk_kind kind_of(const struct sim_op *op)
         {"ps_restore", PK_RESTORE, 1, sizeof(struct ps_batch)},
         {"ps_drop", PK_DROP, 1, sizeof(struct ps_batch)},
         {"ps_grow", PK_GROW, 3, sizeof(uint64_t)},
+        {"ps_clean", PK_CLEAN, 1, sizeof(struct ps_batch)},
     };
 
     if (op->kind != SIM_OP_KERNEL) {
@@ -48,7 +49,19 @@ bool sim_pk_known(const struct sim_op *op)
 
 bool sim_pk_claims(const struct sim_op *op)
 {
-    return kind_of(op) == PK_RESTORE;
+    const enum pk_kind kind = kind_of(op);
+
+    return kind == PK_RESTORE || kind == PK_CLEAN;
+}
+
+static bool moves_list(enum pk_kind kind)
+{
+    return kind == PK_STASH || kind == PK_DROP || kind == PK_GROW;
+}
+
+static bool has_table(enum pk_kind kind)
+{
+    return kind == PK_STASH || kind == PK_RESTORE || kind == PK_DROP;
 }
 
 /* Copies device memory; false when it is not all there. */
@@ -95,7 +108,7 @@ void sim_pk_declare(const struct sim_op *op)
     const enum pk_kind kind = kind_of(op);
     struct ps_free_list list;
 
-    if (kind != PK_RESTORE) {
+    if (moves_list(kind)) {
         sim_fault_declare(list_address(op), sizeof(list));
         if (read_list(op, &list)) {
             sim_fault_declare(slots_address(&list), list.n_slots * sizeof(uint32_t));
@@ -109,9 +122,13 @@ void sim_pk_declare(const struct sim_op *op)
     for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
         const struct ps_batch_item *item = &b->items[i];
 
-        sim_fault_declare(item->table, ps_batch_item_pages(b, item) * sizeof(struct ps_page_entry));
+        if (has_table(kind)) {
+            sim_fault_declare(item->table,
+                              ps_batch_item_pages(b, item) * sizeof(struct ps_page_entry));
+        }
         if (kind != PK_DROP) {
             sim_fault_declare(item->data, item->bytes);
+            sim_fault_declare(item->flags, item->flags != 0 ? ps_batch_item_pages(b, item) : 0);
         }
         if (kind == PK_STASH) {
             sim_fault_declare(item->counts, 2 * sizeof(uint64_t));
@@ -120,7 +137,8 @@ void sim_pk_declare(const struct sim_op *op)
     const struct sim_mapping *piece;
 
     /* The pool is mapped in pieces, one behind the other. */
-    for (CUdeviceptr at = b->pool; kind != PK_DROP && sim_va_find(at, &piece, NULL);) {
+    for (CUdeviceptr at = b->pool;
+         (kind == PK_STASH || kind == PK_RESTORE) && sim_va_find(at, &piece, NULL);) {
         const CUdeviceptr end = piece->base + piece->bytes;
 
         sim_fault_declare(at, end - at);
@@ -164,14 +182,19 @@ static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell
 
     for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
         const struct ps_batch_item *item = &b->items[i];
-        const uint64_t table_bytes = ps_batch_item_pages(b, item) * sizeof(struct ps_page_entry);
+        const uint64_t n_pages = ps_batch_item_pages(b, item);
 
-        tell(op, item->table, table_bytes, kind == PK_STASH ? SIM_PK_WRITE : SIM_PK_READ);
+        if (has_table(kind)) {
+            tell(op, item->table, n_pages * sizeof(struct ps_page_entry),
+                 kind == PK_STASH ? SIM_PK_WRITE : SIM_PK_READ);
+        }
         if (kind == PK_STASH) {
             tell(op, item->counts, 2 * sizeof(uint64_t), SIM_PK_WRITE);
         }
         if (kind != PK_DROP) {
+            /* A clean stands for a fill of all of it, whatever the flags are this time. */
             tell(op, item->data, item->bytes, kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
+            tell(op, item->flags, item->flags != 0 ? n_pages : 0, SIM_PK_WRITE);
         }
         if (kind == PK_RESTORE) {
             tell_pages(op, b, item, tell);
@@ -188,7 +211,7 @@ void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn
         return;
     }
     state->begun = true;
-    if (kind != PK_RESTORE) {
+    if (moves_list(kind)) {
         tell(op, list_address(op), sizeof(list), SIM_PK_LIST);
         state->head = !read_list(op, &list) ? 0 : kind == PK_STASH ? list.head : list.tail;
     }
@@ -203,7 +226,7 @@ void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn 
     const enum pk_kind kind = kind_of(op);
     struct ps_free_list list;
 
-    if (kind == PK_RESTORE || !read_list(op, &list)) {
+    if (!moves_list(kind) || !read_list(op, &list)) {
         return;
     }
     uint64_t end = kind == PK_STASH ? list.head : list.tail;
