@@ -25,6 +25,8 @@ static void record_fini(struct ps_record *r)
     free(r->names);
     free(r->groups);
     free(r->items);
+    free(r->touched);
+    free(r->touches);
     *r = (struct ps_record){0};
 }
 
@@ -32,7 +34,7 @@ static void record_fini(struct ps_record *r)
 static void record_clear(struct ps_record *r)
 {
     r->serial = 0;
-    r->n_events = r->n_tensors = r->n_groups = r->n_items = r->n_live = 0;
+    r->n_events = r->n_tensors = r->n_groups = r->n_items = r->n_touches = r->n_live = 0;
     r->signature = 0;
 }
 
@@ -62,6 +64,14 @@ static bool grow_groups(struct ps_record *r)
 
     return grow(&r->names, sizeof(*r->names), r->n_groups, &names_room) &&
            grow(&r->groups, sizeof(*r->groups), r->n_groups, &r->groups_room);
+}
+
+static bool grow_tensors(struct ps_record *r)
+{
+    uint32_t touched_room = r->tensors_room;
+
+    return grow(&r->touched, sizeof(*r->touched), r->n_tensors, &touched_room) &&
+           grow(&r->tensors, sizeof(*r->tensors), r->n_tensors, &r->tensors_room);
 }
 
 /* ---- the kinds that the current step may be of ---- */
@@ -259,6 +269,11 @@ void ps_segment_fini(struct ps_segment *s)
 
 /* ---- events ---- */
 
+static uint64_t since_begin(const struct ps_segment *s, uint64_t time)
+{
+    return time > s->begin_ns ? time - s->begin_ns : 0;
+}
+
 static void add_event(struct ps_segment *s, enum ps_plan_kind kind, uint32_t index, uint64_t time)
 {
     struct ps_record *r = &s->now;
@@ -275,7 +290,7 @@ static void add_event(struct ps_segment *s, enum ps_plan_kind kind, uint32_t ind
         .kind = (uint8_t)kind,
         .index = index,
         .other_bytes = s->other_bytes,
-        .time_ns = time > s->begin_ns ? time - s->begin_ns : 0,
+        .time_ns = since_begin(s, time),
     };
 }
 
@@ -352,6 +367,7 @@ void ps_segment_pop(struct ps_segment *s, struct ps_seg_id group, uint64_t time_
 
     g->closed = true;
     g->held = g->n_live != 0;
+    g->popped_at = s->now.n_groups;
     add_event(s, PS_PLAN_POP, group.group, time_ns);
     add_item(s, ITEM_POP | group.group);
 }
@@ -364,12 +380,13 @@ struct ps_seg_id ps_segment_alloc(struct ps_segment *s, struct ps_seg_id group, 
     if (!is_current(s, group) || r->groups[group.group].closed) {
         return no_id;
     }
-    if (!grow(&r->tensors, sizeof(*r->tensors), r->n_tensors, &r->tensors_room)) {
+    if (!grow_tensors(r)) {
         give_up(s);
         return no_id;
     }
     const struct ps_seg_id id = {s->serial, group.group, r->n_tensors};
 
+    r->touched[id.tensor] = 0;
     r->tensors[r->n_tensors++] =
         (struct ps_plan_tensor){group.group, ordinal, bytes, PS_PLAN_UNKNOWN};
     r->n_live++;
@@ -422,6 +439,49 @@ void ps_segment_free(struct ps_segment *s, struct ps_seg_id tensor, uint64_t tim
     s->now.n_live--;
     if (--s->now.groups[tensor.group].n_live == 0) {
         group_dies(s, tensor.group);
+    }
+}
+
+/* Between which items we are; names of pushes are no matter, their number is. */
+static uint64_t place_now(const struct ps_record *r)
+{
+    const uint32_t last = r->n_items == 0 ? 0 : r->items[r->n_items - 1];
+
+    return (uint64_t)r->n_groups << 32 | ((last & ITEM_KIND) == ITEM_PUSH ? 0 : last);
+}
+
+void ps_segment_touch(struct ps_segment *s, struct ps_seg_id tensor, uint64_t time_ns)
+{
+    struct ps_record *r = &s->now;
+
+    if (!is_current(s, tensor)) {
+        return;
+    }
+    struct ps_seg_group *g = &r->groups[tensor.group];
+    const uint64_t place = place_now(r);
+
+    if (!g->closed || g->popped_at == r->n_groups) {
+        return; /* no boundary yet */
+    }
+    if (g->touch == 0 || r->touches[g->touch - 1].place != place) {
+        if (!grow(&r->touches, sizeof(*r->touches), r->n_touches, &r->touches_room)) {
+            give_up(s);
+            return;
+        }
+        r->touches[r->n_touches++] = (struct ps_seg_touch){
+            .place = place,
+            .group = tensor.group,
+            .event = r->n_events,
+            .time_ns = since_begin(s, time_ns),
+        };
+        g->touch = r->n_touches;
+    }
+    struct ps_seg_touch *t = &r->touches[g->touch - 1];
+
+    t->n_touches++;
+    if (r->touched[tensor.tensor] != g->touch) {
+        r->touched[tensor.tensor] = g->touch;
+        t->n_tensors++;
     }
 }
 

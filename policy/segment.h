@@ -38,9 +38,23 @@ struct ps_seg_id {
 
 struct ps_seg_group {
     uint32_t n_live;
+    uint32_t popped_at; /* pushes by then */
+    uint32_t touch;     /* its latest place of touches, plus one */
     bool closed;
     bool held; /* something was alive when it was closed */
     bool returned;
+};
+
+/*
+ * Where a group was touched after a boundary. Half of all touches may be stale words in parameters, and the same ones
+ * come back in step after step; but they name one tensor of a group, rarely two, where backward names all at one place.
+ */
+struct ps_seg_touch {
+    uint64_t place; /* between which items */
+    uint32_t group;
+    uint32_t event; /* events before the first of them */
+    uint32_t n_tensors, n_touches;
+    uint64_t time_ns; /* of the first, since the step's begin; 0: not known */
 };
 
 /* A step as it was recorded. */
@@ -51,8 +65,10 @@ struct ps_record {
     uint32_t *names;             /* of the groups */
     struct ps_seg_group *groups; /* how they stood at the end */
     uint32_t *items;             /* what makes the kind; see segment.c */
-    uint32_t n_events, n_tensors, n_groups, n_items, n_live;
-    uint32_t events_room, tensors_room, groups_room, items_room;
+    uint32_t *touched;           /* of the tensors: the latest touch that counts it, plus one */
+    struct ps_seg_touch *touches;
+    uint32_t n_events, n_tensors, n_groups, n_items, n_touches, n_live;
+    uint32_t events_room, tensors_room, groups_room, items_room, touches_room;
     uint64_t signature; /* of the items */
 };
 
@@ -107,7 +123,12 @@ void ps_segment_pop(struct ps_segment *s, struct ps_seg_id group, uint64_t time_
 struct ps_seg_id ps_segment_alloc(struct ps_segment *s, struct ps_seg_id group, uint32_t ordinal,
                                   uint64_t bytes, uint64_t time_ns);
 void ps_segment_free(struct ps_segment *s, struct ps_seg_id tensor, uint64_t time_ns);
-/* The group's first touch after a boundary at which it could have left; further ones do nothing. */
+/*
+ * A touch of any kind. ps_kind_merge finds from these where groups return: at the first touch at the first place at
+ * which enough of the group's tensors are named, in both steps.
+ */
+void ps_segment_touch(struct ps_segment *s, struct ps_seg_id tensor, uint64_t time_ns);
+/* The group returns here, whatever the touches say; further calls do nothing. */
 void ps_segment_return(struct ps_segment *s, struct ps_seg_id group, uint64_t time_ns);
 /* The job's other memory is this much from now on. */
 void ps_segment_other(struct ps_segment *s, uint64_t bytes);
@@ -123,10 +144,16 @@ uint32_t ps_segment_matching(const struct ps_segment *s);
 
 /*
  * The kind's last two steps as one, in arrays of its own: tensors of either, the larger sizes, valid and other bytes.
- * *same_returns_p: both return the same groups in the same order; if not, they stand as in the latest.
+ * *same_returns_p: both return the same groups at the same places; if not, they stand as in the latest.
  */
 enum ps_status PS_MUST_CHECK ps_kind_merge(const struct ps_kind *kind, struct ps_plan_step *step_p,
                                            bool *same_returns_p);
 void ps_plan_step_free(struct ps_plan_step *step);
+/*
+ * Where each group returns, as an index into the record's touches; PS_PLAN_NONE: it does not, or was told to. `other`
+ * (may be NULL): a step of the same kind; *same_p: nothing had to be chosen without it. False: no memory.
+ */
+bool ps_record_returns(const struct ps_record *r, const struct ps_record *other, uint32_t *touch_p,
+                       bool *same_p);
 
 #endif

@@ -10,7 +10,9 @@
 
 struct merging {
     const struct ps_record *latest, *older;
-    struct ps_plan_event *events;
+    const struct ps_plan_event *older_events; /* with the returns */
+    uint32_t n_older;
+    struct ps_plan_event *events; /* the latest's with the returns, then all */
     struct ps_plan_tensor *tensors;
     uint32_t *names;
     uint32_t n_events, n_tensors;
@@ -38,6 +40,7 @@ static uint32_t *place(const struct merging *m, enum ps_plan_kind kind, uint32_t
         return &m->at[2 * n_groups + index];
     case PS_PLAN_ALLOC:
         return &m->at[3 * n_groups + 2 * index];
+    case PS_PLAN_FREE:
     default:
         return &m->at[3 * n_groups + 2 * index + 1];
     }
@@ -57,8 +60,6 @@ static void pair_tensors(struct merging *m, uint32_t *first, uint32_t *next)
 {
     const struct ps_record *a = m->latest, *b = m->older;
 
-    memcpy(m->tensors, a->tensors, a->n_tensors * sizeof(*m->tensors));
-    m->n_tensors = a->n_tensors;
     for (uint32_t g = 0; g < a->n_groups; g++) {
         first[g] = PS_PLAN_NONE;
     }
@@ -98,14 +99,45 @@ static uint32_t anchor_of(const struct merging *m, const struct ps_plan_event *e
     return behind;
 }
 
+/*
+ * The record's events, with the returns that its touches tell, each before the event that followed. NULL: no memory.
+ */
+static struct ps_plan_event *with_returns(const struct ps_record *r, const uint32_t *returns,
+                                          uint32_t *n_p)
+{
+    struct ps_plan_event *out = malloc(((size_t)r->n_events + r->n_groups + 1) * sizeof(*out));
+    uint32_t n = 0, from = 0;
+
+    for (uint32_t i = 0; out != NULL && i < r->n_touches; i++) {
+        const struct ps_seg_touch *t = &r->touches[i];
+
+        if (returns[t->group] != i) {
+            continue;
+        }
+        memcpy(out + n, r->events + from, (t->event - from) * sizeof(*out));
+        n += t->event - from;
+        from = t->event;
+        out[n] = r->events[t->event - 1]; /* a push and a pop were before it */
+        out[n].kind = PS_PLAN_RETURN;
+        out[n].index = t->group;
+        out[n].time_ns = t->time_ns > out[n].time_ns ? t->time_ns : out[n].time_ns;
+        n++;
+    }
+    if (out != NULL) {
+        memcpy(out + n, r->events + from, (r->n_events - from) * sizeof(*out));
+        *n_p = n + r->n_events - from;
+    }
+    return out;
+}
+
 /* Finds where the older's events go. *same_returns_p as of ps_kind_merge. */
 static void anchor_events(struct merging *m, bool *same_returns_p)
 {
-    const struct ps_record *a = m->latest, *b = m->older;
+    const struct ps_record *a = m->latest;
     uint32_t behind = 0, last_return = 0;
 
-    for (uint32_t i = 0; i < b->n_events; i++) {
-        const struct ps_plan_event *e = &b->events[i];
+    for (uint32_t i = 0; i < m->n_older; i++) {
+        const struct ps_plan_event *e = &m->older_events[i];
         const uint32_t index = about_tensor(e) ? m->twin[e->index] : e->index;
         const bool known = !about_tensor(e) || index < a->n_tensors;
         const uint32_t at = known ? *place(m, (enum ps_plan_kind)e->kind, index) : PS_PLAN_NONE;
@@ -129,11 +161,10 @@ static void anchor_events(struct merging *m, bool *same_returns_p)
 /* Puts the older's events behind their anchors, in their order. out: room for all; start: for the latest's and one. */
 static void weave(struct merging *m, struct ps_plan_event *out, uint32_t *start)
 {
-    const struct ps_record *b = m->older;
     const uint32_t n = m->n_events;
 
     memset(start, 0, (n + 1u) * sizeof(*start));
-    for (uint32_t i = 0; i < b->n_events; i++) {
+    for (uint32_t i = 0; i < m->n_older; i++) {
         if (m->anchor[i] != PS_PLAN_NONE) {
             start[m->anchor[i] + 1]++;
         }
@@ -143,9 +174,9 @@ static void weave(struct merging *m, struct ps_plan_event *out, uint32_t *start)
         out[start[j]] = m->events[j];
     }
     m->n_events = start[n];
-    for (uint32_t i = 0; i < b->n_events; i++) {
+    for (uint32_t i = 0; i < m->n_older; i++) {
         if (m->anchor[i] != PS_PLAN_NONE) {
-            struct ps_plan_event e = b->events[i];
+            struct ps_plan_event e = m->older_events[i];
 
             e.index = about_tensor(&e) ? m->twin[e.index] : e.index;
             e.time_ns = m->events[m->anchor[i]].time_ns;
@@ -162,19 +193,19 @@ static bool merge_older(struct merging *m, bool *same_returns_p)
     const size_t n_places = 3 * (size_t)a->n_groups + 2 * (size_t)a->n_tensors;
     uint32_t *first = malloc((a->n_groups + 1u) * sizeof(*first));
     uint32_t *next = malloc((a->n_tensors + 1u) * sizeof(*next));
-    uint32_t *start = malloc((a->n_events + 1u) * sizeof(*start));
-    struct ps_plan_event *out = malloc(((size_t)a->n_events + b->n_events + 1) * sizeof(*out));
+    uint32_t *start = malloc((m->n_events + 1u) * sizeof(*start));
+    struct ps_plan_event *out = malloc(((size_t)m->n_events + m->n_older + 1) * sizeof(*out));
 
     m->twin = malloc((b->n_tensors + 1u) * sizeof(*m->twin));
-    m->anchor = malloc((b->n_events + 1u) * sizeof(*m->anchor));
+    m->anchor = malloc((m->n_older + 1u) * sizeof(*m->anchor));
     m->at = malloc((n_places + 1) * sizeof(*m->at));
     const bool ok = first != NULL && next != NULL && start != NULL && out != NULL &&
                     m->twin != NULL && m->anchor != NULL && m->at != NULL;
 
     if (ok) {
         memset(m->at, 0xff, n_places * sizeof(*m->at));
-        for (uint32_t i = 0; i < a->n_events; i++) {
-            *place(m, (enum ps_plan_kind)a->events[i].kind, a->events[i].index) = i;
+        for (uint32_t i = 0; i < m->n_events; i++) {
+            *place(m, (enum ps_plan_kind)m->events[i].kind, m->events[i].index) = i;
         }
         pair_tensors(m, first, next);
         anchor_events(m, same_returns_p);
@@ -182,39 +213,57 @@ static bool merge_older(struct merging *m, bool *same_returns_p)
     } else {
         free(out);
     }
-    free(start);
     free(first);
     free(next);
+    free(start);
     free(m->twin);
     free(m->anchor);
     free(m->at);
     return ok;
 }
 
+/* The events of one, returns found with the help of the other (NULL: there is none). NULL: no memory. */
+static struct ps_plan_event *events_of(const struct ps_record *r, const struct ps_record *other,
+                                       uint32_t *n_p, bool *same_p)
+{
+    uint32_t *returns = malloc((r->n_groups + 1u) * sizeof(*returns));
+    struct ps_plan_event *events = NULL;
+
+    if (returns != NULL && ps_record_returns(r, other, returns, same_p)) {
+        events = with_returns(r, returns, n_p);
+    }
+    free(returns);
+    return events;
+}
+
 enum ps_status ps_kind_merge(const struct ps_kind *kind, struct ps_plan_step *step_p,
                              bool *same_returns_p)
 {
-    const struct ps_record *a = &kind->record[0], *b = &kind->record[1];
+    const struct ps_record *a = &kind->record[0];
+    const struct ps_record *b = kind->record[1].serial != 0 ? &kind->record[1] : NULL;
     struct merging m = {.latest = a, .older = b};
-    bool same = true;
+    struct ps_plan_event *older = NULL;
+    bool same = true, ignored;
 
-    m.events = malloc(((size_t)a->n_events + b->n_events + 1) * sizeof(*m.events));
-    m.tensors = malloc(((size_t)a->n_tensors + b->n_tensors + 1) * sizeof(*m.tensors));
+    m.events = events_of(a, b, &m.n_events, &same);
+    m.tensors = malloc(((size_t)a->n_tensors + kind->record[1].n_tensors + 1) * sizeof(*m.tensors));
     m.names = malloc((a->n_groups + 1u) * sizeof(*m.names));
     if (m.events == NULL || m.tensors == NULL || m.names == NULL) {
         goto err;
     }
-    memcpy(m.events, a->events, a->n_events * sizeof(*m.events));
     memcpy(m.names, a->names, a->n_groups * sizeof(*m.names));
-    m.n_events = a->n_events;
-    if (b->serial == 0) {
-        if (a->n_tensors != 0) {
-            memcpy(m.tensors, a->tensors, a->n_tensors * sizeof(*m.tensors));
-        }
-        m.n_tensors = a->n_tensors;
-    } else if (!merge_older(&m, &same)) {
-        goto err;
+    if (a->n_tensors != 0) {
+        memcpy(m.tensors, a->tensors, a->n_tensors * sizeof(*m.tensors));
     }
+    m.n_tensors = a->n_tensors;
+    if (b != NULL) {
+        older = events_of(b, a, &m.n_older, &ignored);
+        m.older_events = older;
+        if (older == NULL || !merge_older(&m, &same)) {
+            goto err;
+        }
+    }
+    free(older);
     *step_p = (struct ps_plan_step){.events = m.events,
                                     .tensors = m.tensors,
                                     .names = m.names,
@@ -224,6 +273,7 @@ enum ps_status ps_kind_merge(const struct ps_kind *kind, struct ps_plan_step *st
     *same_returns_p = same;
     return PS_OK;
 err:
+    free(older);
     free(m.events);
     free(m.tensors);
     free(m.names);

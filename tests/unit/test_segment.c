@@ -621,6 +621,51 @@ START_TEST(returns_in_another_order_are_those_of_the_latest)
 }
 END_TEST
 
+/* As recorded of PyTorch: a stale word names one tensor of a group from its push on, in both steps. */
+START_TEST(stale_words_are_no_returns)
+{
+    struct ps_plan_step step;
+    uint32_t after = PS_PLAN_NONE, n = 0;
+    bool same;
+
+    begin_job(false);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            forward_layer(0, l);
+            for (uint32_t k = 0; k < 3 && l > 0; k++) {
+                ps_segment_touch(&job.s, job.tensor[0][l - 1][k % 2], job.time);
+            }
+        }
+        for (uint32_t l = LAYERS; l-- > 0;) {
+            for (uint32_t k = 0; k < SITES; k++) {
+                ps_segment_touch(&job.s, job.tensor[0][l / 2][1], job.time);
+                ps_segment_touch(&job.s, job.tensor[0][l][k], job.time);
+            }
+            for (uint32_t k = 0; k < SITES; k++) {
+                ps_segment_free(&job.s, job.tensor[0][l][k], ++job.time);
+            }
+        }
+    }
+    push(1);
+    ck_assert_int_eq(ps_kind_merge(&job.s.kinds[0], &step, &same), PS_OK);
+    ck_assert(same);
+    check_step(&step);
+    for (uint32_t i = 0; i < step.n_events; i++) {
+        const struct ps_plan_event *e = &step.events[i];
+
+        if (e->kind == PS_PLAN_FREE) {
+            after = step.tensors[e->index].group;
+        } else if (e->kind == PS_PLAN_RETURN) {
+            ck_assert_uint_eq(after, e->index + 1); /* the group before has just died */
+            n++;
+        }
+    }
+    ck_assert_uint_eq(n, LAYERS - 1); /* the last one could not leave */
+    ps_plan_step_free(&step);
+    end_job();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("segment");
@@ -645,6 +690,7 @@ int main(void)
     tcase_add_test(t, a_step_without_end_is_given_up);
     tcase_add_loop_test(t, two_steps_are_merged_with_all_tensors_of_either, 0, 2);
     tcase_add_test(t, returns_in_another_order_are_those_of_the_latest);
+    tcase_add_test(t, stale_words_are_no_returns);
     tcase_set_timeout(t, 60);
     suite_add_tcase(s, t);
     return ps_check_main(s);
