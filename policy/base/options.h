@@ -19,6 +19,7 @@
 struct ps_options {
     bool disable;                   /* PAGEDSTASH_DISABLE */
     char regions[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_REGIONS: comma-separated fnmatch patterns */
+    char step[PS_OPT_TEXT_MAX];     /* PAGEDSTASH_STEP: a pattern, empty = steps are found */
     uint64_t min_bytes;             /* PAGEDSTASH_MIN_BYTES: smallest allocation taken over */
     uint64_t page_bytes;            /* PAGEDSTASH_PAGE_BYTES: power of two >= 512, or PS_AUTO */
     uint64_t window_bytes;          /* PAGEDSTASH_WINDOW_BYTES: reserved addresses, or PS_AUTO */
@@ -28,6 +29,7 @@ struct ps_options {
     char metrics[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_METRICS: directory for JSON lines, empty = none */
     char metrics_ranges[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_METRICS_RANGES: patterns, empty = none */
     char tape[PS_OPT_TEXT_MAX];           /* PAGEDSTASH_TAPE: directory for a tape, empty = none */
+    char trace[PS_OPT_TEXT_MAX];       /* PAGEDSTASH_TRACE: directory for a trace, empty = none */
     bool strict;                       /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
     int64_t rank;                      /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
     char config_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_CONFIG_FILE */
