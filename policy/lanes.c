@@ -10,9 +10,6 @@
 #define NONE    PS_LANES_NONE
 #define COLUMNS (PS_LANES_MAX + 1) /* one for sets without tails */
 
-/* How a lane can be had; lower is better. */
-enum claim { CLAIM_FREE, CLAIM_LEAVING, CLAIM_NOW, CLAIM_AHEAD, CLAIM_NOT };
-
 enum ps_status ps_lanes_init(struct ps_lanes *l, uint32_t n_lanes, const uint32_t *names,
                              uint32_t n_names)
 {
@@ -137,20 +134,20 @@ enum ps_status ps_lanes_add(struct ps_lanes *l, uint32_t name, uint32_t lane)
     return PS_OK;
 }
 
-static enum claim claim_of(const struct ps_lanes *l, uint32_t lane)
+enum ps_lanes_claim ps_lanes_claim(const struct ps_lanes *l, uint32_t lane)
 {
     const struct ps_lanes_group *h = l->holder[lane];
 
     if (h == NULL) {
-        return CLAIM_FREE;
+        return PS_LANES_FREE;
     }
     if (h->place == PS_LANES_LEAVING) {
-        return CLAIM_LEAVING;
+        return PS_LANES_FROM_OUT;
     }
     if (!h->ripe || h->returned || h->pinned) {
-        return CLAIM_NOT;
+        return PS_LANES_TAKEN;
     }
-    return h->ahead ? CLAIM_AHEAD : CLAIM_NOW;
+    return h->ahead ? PS_LANES_FROM_NEXT : PS_LANES_FROM_IN;
 }
 
 /* The group comes into a lane that is to be had. */
@@ -189,9 +186,9 @@ static void own(struct ps_lanes *l, struct ps_lanes_group *g, uint32_t set,
 static bool is_better(const struct ps_lanes *l, uint32_t lane, uint32_t set, uint32_t best_lane,
                       uint32_t best_set)
 {
-    const enum claim a = claim_of(l, lane), b = claim_of(l, best_lane);
+    const enum ps_lanes_claim a = ps_lanes_claim(l, lane), b = ps_lanes_claim(l, best_lane);
 
-    if (a != b || a == CLAIM_FREE) {
+    if (a != b || a == PS_LANES_FREE) {
         return a != b ? a < b : set < best_set;
     }
     return l->holder[lane]->order < l->holder[best_lane]->order;
@@ -208,14 +205,15 @@ bool ps_lanes_acquire(struct ps_lanes *l, struct ps_lanes_group *g, uint32_t nam
         return false;
     }
     if (wanted < l->n_sets && l->sets[wanted].owner == NULL && l->sets[wanted].name == name &&
-        (l->sets[wanted].lane == NONE || claim_of(l, l->sets[wanted].lane) != CLAIM_NOT)) {
+        (l->sets[wanted].lane == NONE ||
+         ps_lanes_claim(l, l->sets[wanted].lane) != PS_LANES_TAKEN)) {
         own(l, g, wanted, taken_p);
         return true;
     }
     for (uint32_t lane = 0; lane < l->n_lanes; lane++) {
         const uint32_t set = lowest(l, heap_of(l, name_index, lane));
 
-        if (set != NONE && claim_of(l, lane) != CLAIM_NOT &&
+        if (set != NONE && ps_lanes_claim(l, lane) != PS_LANES_TAKEN &&
             (best == NONE || is_better(l, lane, set, best_lane, best))) {
             best = set;
             best_lane = lane;
@@ -288,7 +286,7 @@ enum ps_lanes_came ps_lanes_return(struct ps_lanes *l, struct ps_lanes_group *g,
     if (g->place != PS_LANES_OUT) {
         return PS_LANES_WAS_IN;
     }
-    if (claim_of(l, lane) == CLAIM_NOT) {
+    if (ps_lanes_claim(l, lane) == PS_LANES_TAKEN) {
         g->place = PS_LANES_SPARE;
         return PS_LANES_CAME_APART;
     }
@@ -304,7 +302,7 @@ bool ps_lanes_ahead(struct ps_lanes *l, struct ps_lanes_group *g, struct ps_lane
     }
     const uint32_t lane = l->sets[g->set].lane;
 
-    if (claim_of(l, lane) > CLAIM_LEAVING) {
+    if (ps_lanes_claim(l, lane) > PS_LANES_FROM_OUT) {
         l->waiting[lane] = g;
         return false;
     }
@@ -338,6 +336,13 @@ struct ps_lanes_group *ps_lanes_free(struct ps_lanes *l, struct ps_lanes_group *
     g->owns = false;
     g->place = PS_LANES_NOWHERE;
     return next;
+}
+
+uint32_t ps_lanes_free_set(struct ps_lanes *l, uint32_t name, uint32_t lane)
+{
+    const uint32_t name_index = find_name(l, name);
+
+    return name_index == NONE ? NONE : lowest(l, heap_of(l, name_index, lane));
 }
 
 bool ps_lanes_check(const struct ps_lanes *l)

@@ -44,6 +44,15 @@ enum ps_lanes_place {
     PS_LANES_SPARE, /* it returned while its lane was taken: memory apart, until it is freed */
 };
 
+/* How a lane can be had; the lower, the better. */
+enum ps_lanes_claim {
+    PS_LANES_FREE,      /* nobody is in it */
+    PS_LANES_FROM_OUT,  /* its group is leaving */
+    PS_LANES_FROM_IN,   /* its group would leave now */
+    PS_LANES_FROM_NEXT, /* the same, and it came in ahead of its return */
+    PS_LANES_TAKEN,
+};
+
 /* In the caller's group; all zero before its first use. */
 struct ps_lanes_group {
     /* The caller's, to be changed at any time. */
@@ -131,6 +140,9 @@ bool ps_lanes_ahead(struct ps_lanes *l, struct ps_lanes_group *g, struct ps_lane
  * the free, or NULL. Also for a group that owns none.
  */
 struct ps_lanes_group *ps_lanes_free(struct ps_lanes *l, struct ps_lanes_group *g);
+enum ps_lanes_claim ps_lanes_claim(const struct ps_lanes *l, uint32_t lane);
+/* The lowest free set of that name and lane, or PS_LANES_NONE. */
+uint32_t ps_lanes_free_set(struct ps_lanes *l, uint32_t name, uint32_t lane);
 /* Invariants, for tests and debug builds. */
 bool ps_lanes_check(const struct ps_lanes *l);
 

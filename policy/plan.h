@@ -6,18 +6,22 @@
  * Terms. A *set* is what one group needs: for each stash site a *home* (private memory, never copied) and behind it a
  * *tail*, mapped for good onto one slot of the set's *lane*. Tails of all sets of a lane share that lane's memory: one
  * group of a lane is in at a time. A group takes a free set of its region name at its first allocation, and gives it
- * back when its last tensor is freed. The runtime makes these choices with the same rules as the planner (below), so it
- * makes the same choices in the same order of events; in another order it makes others, and nothing breaks.
+ * back when its last tensor is freed (or at its pop, if that is later). Temporaries count as no tensors here.
  *
- * Rules, at each event in order:
- *   PUSH k    groups that are in, closed, not returned and marked `stash` begin to leave: their lane may be taken once
- *             their stash is done. (Unknown schedule: every such group is marked.)
- *   ALLOC     first of its group: the lowest free set of its name whose lane nobody is in; else the lowest whose lane's
- *             group is leaving; else (an unmarked group is in the way) that group leaves now.
- *   RETURN g  the first touch in backward: g must be in. If out, it comes in: its lane's group is dead or leaving.
- *             Then after_return[g] comes in, if its lane is free; else it is tried again at each later FREE.
+ * Rules, at each event in order; lanes.h carries them out, for the planner's simulation and for the engine alike. A
+ * *boundary* is a push, or a return of another group.
+ *   boundary  groups that are in, closed, not returned and marked `stash` begin to leave: their lane may be taken, at
+ *             once, behind their stash. (Unknown schedule: every such group is marked.)
+ *   ALLOC     first of its group: the set that the plan gives it (moves.set), if it is free and its lane to be had.
+ *             Else the lowest free set of its name whose lane nobody is in; else whose lane's group began to leave
+ *             first; else (an unmarked group is in the way) that group leaves now. Else it has no set.
+ *   RETURN g  after the boundary. The first touch in backward: g must be in. If out, it comes in: its lane's group is
+ *             dead, leaving, or leaves now; if that is open or returned: a conflict, g's tails go to memory apart.
+ *             Then after_return[g] comes in, if its lane is free or its group leaving; else when the lane is freed.
  *   POP k     after_push[k] comes in likewise.
  *   FREE      the last of a group: its set and lane are free.
+ * The runtime makes these choices as the planner did, so it makes the same in the same order of events; in another
+ * order it makes others, and nothing breaks.
  */
 #ifndef PS_POLICY_PLAN_H
 #define PS_POLICY_PLAN_H
@@ -26,10 +30,11 @@
 #include <stdint.h>
 
 #include "policy/base/status.h"
+#include "policy/lanes.h"
 
-#define PS_PLAN_NONE      UINT32_MAX
+#define PS_PLAN_NONE      PS_LANES_NONE
 #define PS_PLAN_UNKNOWN   UINT64_MAX
-#define PS_PLAN_LANES_MAX 4
+#define PS_PLAN_LANES_MAX PS_LANES_MAX
 #define PS_PLAN_SLOTS_MAX 48 /* tails of one group */
 
 enum ps_plan_kind {
@@ -43,7 +48,7 @@ enum ps_plan_kind {
 struct ps_plan_event {
     uint8_t kind;         /* enum ps_plan_kind */
     uint32_t index;       /* group or tensor */
-    uint64_t other_bytes; /* the most the job held in all other memory from here to the next event */
+    uint64_t other_bytes; /* the most of all other memory of the job from here to the next event */
     uint64_t time_ns;     /* since the step's begin; 0: not known */
 };
 
@@ -63,7 +68,7 @@ struct ps_plan_step {
 };
 
 struct ps_plan_settings {
-    uint64_t granularity;   /* of mappings */
+    uint64_t granularity; /* of mappings */
     uint64_t page_bytes;
     uint32_t moved_percent; /* of the valid bytes may move: 10 */
     uint32_t pool_percent;  /* device pages beyond the most seen: 10 */
@@ -71,8 +76,8 @@ struct ps_plan_settings {
 
 enum ps_plan_class {
     PS_PLAN_TEMPORARY, /* freed before its instance's pop: memory of its own that the next one of its site takes over */
-    PS_PLAN_STASH,     /* home and tail */
-    PS_PLAN_RESIDENT,  /* home only: nothing to gain */
+    PS_PLAN_STASH,    /* home and tail */
+    PS_PLAN_RESIDENT, /* home only: nothing to gain */
 };
 
 /* Sites, sorted by name, then ordinal. */
@@ -80,22 +85,26 @@ struct ps_plan_site {
     uint32_t name;
     uint32_t ordinal;
     enum ps_plan_class class;
-    uint32_t slot;       /* of the lane, for PS_PLAN_STASH */
+    uint32_t slot;       /* of the lane, for PS_PLAN_STASH; else PS_PLAN_NONE */
     uint64_t bytes;      /* the largest seen, rounded to the granularity */
-    uint64_t home_bytes; /* of it; a multiple of the granularity */
+    uint64_t home_bytes; /* of it; a multiple of the granularity; 0 for PS_PLAN_TEMPORARY */
 };
 
 struct ps_plan_set {
     uint32_t name;
-    uint32_t lane;
+    uint32_t lane; /* PS_PLAN_NONE: its name has no tails */
 };
 
-/* What is known of one kind of step; arrays by group. */
+/*
+ * What is known of one kind of step; arrays by group. A group's `after` is the group to come in once it was popped
+ * (returned): the next boundary after its push (return) is the return of that one, which is out by then. Else
+ * PS_PLAN_NONE.
+ */
 struct ps_plan_moves {
     bool *stash;
-    uint32_t *after_push;   /* next event after the push that is a PUSH or RETURN: that group if a RETURN of one that is out, else PS_PLAN_NONE */
-    uint32_t *after_return; /* the same after the group's RETURN */
-    uint32_t *set;          /* which set the rules give it; PS_PLAN_NONE: it has no stash or resident tensor */
+    uint32_t *after_push;
+    uint32_t *after_return;
+    uint32_t *set; /* PS_PLAN_NONE: it has no stash or resident tensor, or found none */
     uint32_t n_groups;
 };
 
@@ -111,11 +120,13 @@ struct ps_plan {
     uint64_t home_bytes, lane_bytes, temporary_bytes;
     uint64_t peak_bytes;       /* job's other memory and all of ours, over the steps given */
     uint64_t plain_peak_bytes; /* without us */
-    uint64_t bound_bytes;      /* no plan can be below: valid bytes, and whole tensors while their region is open or returned */
-    uint64_t valid_bytes;      /* of the stashed groups, a step (the largest step) */
-    uint64_t moved_bytes;      /* out and back, a step */
-    uint32_t n_conflicts;      /* returns that found their lane taken: each is a remap */
-    bool adopt;                /* peak_bytes < plain_peak_bytes and something is stashed */
+    /* No plan can be below: valid bytes, and whole tensors while their region is open or returned. */
+    uint64_t bound_bytes;
+    uint64_t valid_bytes; /* of the stashed groups, a step (the largest step) */
+    uint64_t moved_bytes; /* out and back, a step */
+    uint32_t n_conflicts; /* returns into a taken lane (each a remap), groups without a set */
+    uint32_t n_late;      /* returns of groups that were out: they could not come in ahead */
+    bool adopt;           /* peak_bytes < plain_peak_bytes and something is stashed */
 };
 
 /* PS_ERR_MEMORY, or PS_ERR_INVALID for an impossible sequence of events. On failure *plan_p is untouched. */
@@ -124,6 +135,9 @@ enum ps_status PS_MUST_CHECK ps_plan_make(const struct ps_plan_step *steps, uint
                                           struct ps_plan *plan_p);
 void ps_plan_fini(struct ps_plan *plan);
 /* NULL: not planned. */
-const struct ps_plan_site *ps_plan_find(const struct ps_plan *plan, uint32_t name, uint32_t ordinal);
+const struct ps_plan_site *ps_plan_find(const struct ps_plan *plan, uint32_t name,
+                                        uint32_t ordinal);
+/* The sets and lanes of the plan, all free. */
+enum ps_status PS_MUST_CHECK ps_plan_lanes(const struct ps_plan *plan, struct ps_lanes *lanes_p);
 
 #endif
