@@ -112,6 +112,8 @@ static void start(void)
     }
     if (ps_options.tape[0] != '\0') {
         ps_paging_off();
+    }
+    if (ps_options.tape[0] != '\0' || ps_options.trace[0] != '\0') {
         ps_tape_start();
     }
     active = pthread_atfork(NULL, NULL, forked) == 0;

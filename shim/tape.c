@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tape of this process: buffer, file, threads, names, functions, counts. Any thread; all state
- * is under `lock`, but for a thread's own, which only that thread touches. Driver calls (names and
+ * What is recorded of this process, for the tape and for the trace (trace.c): buffer, file, threads, names, functions,
+ * allocations, counts. Any thread; all state is under `lock`, but for a thread's own, which only that thread touches. Driver calls (names and
  * layouts of functions, the current context) are made before the lock is taken.
  */
 #include "shim/tape.h"
@@ -20,6 +20,7 @@
 #include "policy/spans.h"
 #include "shim/driver.h"
 #include "shim/hooks.h"
+#include "shim/trace.h"
 
 #define BUFFER_BYTES ((size_t)256 << 10)
 #define N_BUCKETS    4096u
@@ -29,6 +30,7 @@ struct thread {
     struct thread *next; /* all of them, for as long as the process lives */
     uint32_t number;
     CUcontext context; /* of its last record */
+    uint32_t ordinal;  /* of the next allocation of the open region */
     struct ps_region_stack stack;
 };
 
@@ -44,12 +46,14 @@ struct function {
     uint64_t id;
     unsigned generation; /* of the query */
     bool known;          /* its layout is */
+    char name[81];       /* for the trace */
     struct ps_tape_layout layout;
     uint8_t *image; /* parameters of its last launch */
     uint32_t room;
 };
 
 _Atomic bool ps_tape_flag;
+static bool taping; /* else it is for the trace alone */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int fd = -1;
@@ -60,7 +64,7 @@ static struct thread *threads;
 static struct text *texts[N_BUCKETS];
 static struct function *functions[N_BUCKETS];
 static uint64_t n_texts, n_functions;
-static uint32_t n_tensors, n_threads;
+static uint32_t n_numbers, n_threads;
 static struct ps_spans spans;
 static struct ps_named named;
 static uint64_t counts[PS_TAPE_N_COUNTS];
@@ -73,8 +77,12 @@ static __thread struct thread *self __attribute__((tls_model("initial-exec")));
 
 static void give_up(const char *what)
 {
-    ps_warn("%s: %m; the tape ends here", what);
-    atomic_store_explicit(&ps_tape_flag, false, memory_order_relaxed);
+    ps_warn("%s: %m; the %s ends here", what, taping ? "tape" : "trace");
+    if (!taping) {
+        ps_trace_flag = false;
+    }
+    taping = false;
+    atomic_store_explicit(&ps_tape_flag, ps_trace_flag, memory_order_relaxed);
 }
 
 static bool open_file(void)
@@ -131,6 +139,9 @@ static uint64_t now(void)
 /* A record whose bytes follow; `bytes` may be NULL, then the caller adds them. */
 static void put(enum ps_tape_kind kind, const uint64_t *fields, const void *bytes, size_t n_bytes)
 {
+    if (!taping) {
+        return;
+    }
     const int n_fields = ps_tape_n_fields((uint32_t)kind);
     struct ps_tape_record r = {.kind = (uint32_t)kind, .n_bytes = n_bytes};
     const uint64_t time = now();
@@ -188,7 +199,7 @@ static bool have_thread(void)
 static bool enter(void)
 {
     pthread_mutex_lock(&lock);
-    if (ps_tape_on() && (buffer != NULL || first_record()) && have_thread()) {
+    if (ps_tape_on() && (!taping || buffer != NULL || first_record()) && have_thread()) {
         return true;
     }
     pthread_mutex_unlock(&lock);
@@ -216,6 +227,7 @@ static bool enter_call(void)
 
         self->context = context;
         put(PS_TAPE_CONTEXT, fields, NULL, 0);
+        ps_trace_context(self->number, context, device);
     }
     return true;
 }
@@ -300,7 +312,11 @@ void ps_tape_push(const char *name)
         number = (uint32_t)intern(region) + 1;
     }
     put(PS_TAPE_PUSH, &id, NULL, 0);
-    ps_region_stack_push(&self->stack, number);
+    ps_trace_tell_small(self->number);
+    ps_trace_mark(self->number, "push", name);
+    const enum ps_region_act act = ps_region_stack_push(&self->stack, number);
+
+    self->ordinal = act == PS_REGION_OPEN || act == PS_REGION_CLOSE_OPEN ? 0 : self->ordinal;
     leave(saved);
 }
 
@@ -310,6 +326,7 @@ void ps_tape_pop(void)
 
     if (enter()) {
         put(PS_TAPE_POP, NULL, NULL, 0);
+        ps_trace_mark(self->number, "pop", NULL);
         ps_region_stack_pop(&self->stack);
         leave(saved);
     }
@@ -326,16 +343,18 @@ void ps_tape_put_alloc(unsigned form, CUstream stream, CUdeviceptr ptr, size_t b
     }
     const bool tensor = (form == PS_TAPE_ALLOC_ASYNC || form == PS_TAPE_ALLOC_POOL) &&
                         self->stack.open_depth != 0 && bytes >= ps_options.min_bytes;
-    const struct ps_span span = {ptr, bytes, n_tensors, tensor};
+    const struct ps_span span = {ptr, bytes, n_numbers++, tensor};
     const uint64_t fields[] = {form, (uint64_t)(uintptr_t)stream, ptr, bytes, tensor};
 
-    n_tensors += tensor;
     counts[PS_TAPE_N_TENSORS] += tensor;
     counts[PS_TAPE_N_ALLOCS]++;
     if (!ps_spans_add(&spans, &span)) {
         give_up("no memory for the tape");
     }
     put(PS_TAPE_ALLOC, fields, NULL, 0);
+    const bool region = form <= PS_TAPE_ALLOC_POOL && self->stack.open_depth != 0;
+
+    ps_trace_alloc(self->number, &span, form, stream, region ? self->ordinal++ : PS_TRACE_OUTSIDE);
     leave(saved);
 }
 
@@ -352,6 +371,7 @@ void ps_tape_put_free(unsigned form, CUstream stream, CUdeviceptr ptr)
     counts[PS_TAPE_N_FREES]++;
     if (ps_spans_remove(&spans, ptr, &span)) {
         counts[PS_TAPE_N_TENSOR_FREES] += span.tensor;
+        ps_trace_free(self->number, &span, form, stream);
     }
     put(PS_TAPE_FREE, fields, NULL, 0);
     leave(saved);
@@ -510,6 +530,7 @@ static struct function *learn(CUfunction f, const struct answer *a, unsigned see
     memcpy(params, a->params, a->n * sizeof(*params));
     *fn = (struct function){.handle = f, .id = n_functions++, .generation = seen};
     fn->known = a->known;
+    snprintf(fn->name, sizeof(fn->name), "%s", a->name == NULL ? "" : a->name);
     fn->layout.n = a->n;
     fn->layout.params = params;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -583,7 +604,7 @@ static void put_launch(struct function *fn, const struct ps_tape_launch *l)
         give_up("no memory for the tape");
         return;
     }
-    const size_t n = ps_tape_put_changes(changes, fn->image, image, bytes);
+    const size_t n = taping ? ps_tape_put_changes(changes, fn->image, image, bytes) : 0;
     const uint64_t fields[] = {
         fn->id,      (uint64_t)(uintptr_t)l->stream,
         form,        l->grid[0],
@@ -601,6 +622,7 @@ static void put_launch(struct function *fn, const struct ps_tape_launch *l)
     names_begin();
     ps_tape_each_word(&fn->layout, form, image, bytes, name_word, NULL);
     names_end();
+    ps_trace_launch(self->number, l->stream, &named, fn->name);
 }
 
 void ps_tape_put_launch(const struct ps_tape_launch *l)
@@ -694,6 +716,7 @@ void ps_tape_put_copy(const struct ps_tape_copy *c)
     name_range(c->dst, extent(c->width, c->height, c->depth, c->dst_pitch, c->dst_layer));
     name_range(c->src, extent(c->width, c->height, c->depth, c->src_pitch, c->src_layer));
     names_end();
+    ps_trace_copy(self->number, c, &named);
     leave(saved);
 }
 
@@ -714,6 +737,23 @@ void ps_tape_put_fill(const struct ps_tape_fill *f)
     names_begin();
     name_range(f->dst, extent(f->width * f->element, f->height, 1, f->pitch, 0));
     names_end();
+    ps_trace_fill(self->number, f, &named);
+    leave(saved);
+}
+
+void ps_trace_valid(CUdeviceptr base, uint64_t bytes)
+{
+    const int saved = errno;
+
+    if (!ps_tape_on() || !enter()) {
+        return;
+    }
+    const struct ps_span *span = ps_spans_live(&spans, base);
+
+    span = span == NULL ? ps_spans_dead(&spans, base) : span;
+    if (span != NULL && span->tensor && span->base == base) {
+        ps_trace_tell_valid(self->number, span, bytes);
+    }
     leave(saved);
 }
 
@@ -722,6 +762,10 @@ void ps_tape_put_fill(const struct ps_tape_fill *f)
 void ps_tape_start(void)
 {
     ps_patterns_init(&patterns, ps_options.regions);
+    taping = ps_options.tape[0] != '\0';
+    if (ps_options.trace[0] != '\0') {
+        ps_trace_start();
+    }
     atomic_store_explicit(&ps_tape_flag, true, memory_order_relaxed);
 }
 
@@ -735,11 +779,21 @@ void ps_tape_exit(void)
     if (fd >= 0) {
         close(fd);
     }
+    if (ps_trace_flag && n_numbers != 0) {
+        ps_trace_tell_small(self->number);
+        ps_trace_mark(self->number, "end", NULL);
+    }
+    ps_trace_end();
     atomic_store_explicit(&ps_tape_flag, false, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
 
 void ps_tape_forked(void)
 {
+    if (!taping && n_threads == 0) {
+        pthread_mutex_init(&lock,
+                           NULL); /* nothing was recorded: the child is like any other process */
+        return;
+    }
     atomic_store_explicit(&ps_tape_flag, false, memory_order_relaxed);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The recorder (PAGEDSTASH_TAPE): what the job asks of the driver goes into a tape (policy/tape.h),
- * and nothing is taken over, so that addresses are the driver's own. Any thread; one lock, which
- * is held for one record and never across a driver call. While no tape is written, everything here
- * is one load.
+ * The recorder. For PAGEDSTASH_TAPE, what the job asks of the driver goes into a tape (policy/tape.h),
+ * and nothing is taken over, so that addresses are the driver's own; for PAGEDSTASH_TRACE, into a
+ * trace (trace.h). Any thread; one lock, which is held for one record and never across a driver
+ * call. While nothing is recorded, everything here is one load.
  *
  * A call stands on the tape after it was made and before the job goes on, so that what another
  * thread does in answer comes later. What gives an address or a handle back stands there before it
