@@ -94,7 +94,8 @@ static int print_help(const char *program)
         "  --help               this text\n\n"
         "Examples:\n"
         "  pagedstash demo\n"
-        "  pagedstash demo --json --layers 24 --capacity 2\n\n"
+        "  pagedstash demo --json --layers 24 --capacity 2\n"
+        "  pagedstash demo --schedule interleaved --stages 4 --virtual 2 --microbatches 32\n\n"
         "The rest is for the program that it runs:\n");
     fflush(stdout);
     execl(program, program, "--help", (char *)NULL);

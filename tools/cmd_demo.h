@@ -37,6 +37,7 @@ struct ps_demo_result {
     uint64_t peak_bytes, padding_bytes, balanced_bytes, layer_tail_bytes;
     double seconds;
     struct json_object *counters; /* of the stash, by name; NULL: none were found */
+    struct json_object *marks;    /* its lines at the begin of each step and after the last */
 };
 
 /* Runs the demo once. False, with the reason said, when it could not be run or ended badly. */
@@ -47,6 +48,14 @@ void ps_demo_result_fini(struct ps_demo_result *r);
 bool ps_demo_identical(const struct ps_demo_result *plain, const struct ps_demo_result *stash);
 /* A counter of the stash; false: the stash does not tell it. */
 bool ps_demo_counter(const struct ps_demo_result *stash, const char *name, uint64_t *value_p);
+/*
+ * New objects, or NULL when the stash did not tell enough of each step: what was counted in the
+ * steps from the first that began under a plan on (without a plan: from the third on); how many
+ * steps began in which phase; what was counted in each step.
+ */
+struct json_object *ps_demo_steady(const struct ps_demo_result *stash);
+struct json_object *ps_demo_phases(const struct ps_demo_result *stash);
+struct json_object *ps_demo_by_step(const struct ps_demo_result *stash);
 /* Print the comparison on stdout. False when the stash told too little, which has been said. */
 bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo_result *stash);
 bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_demo_result *stash);

@@ -102,6 +102,9 @@ bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo
     add_u64(o, "padding_bytes", plain->padding_bytes);
     add_u64(o, "balanced_bytes", plain->balanced_bytes);
     add_u64(o, "layer_tail_bytes", plain->layer_tail_bytes);
+    json_object_object_add(o, "steady", ps_demo_steady(stash));
+    json_object_object_add(o, "phases", ps_demo_phases(stash));
+    json_object_object_add(o, "by_step", ps_demo_by_step(stash));
     json_object_object_add(o, "counters", json_object_get(stash->counters));
     puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_SPACED));
     json_object_put(o);
@@ -146,6 +149,30 @@ static void print_counters(const struct ps_demo_result *stash)
     }
 }
 
+static uint64_t member(struct json_object *o, const char *key)
+{
+    struct json_object *value = NULL;
+
+    return json_object_object_get_ex(o, key, &value) ? json_object_get_uint64(value) : 0;
+}
+
+static void print_steady(const struct ps_demo_result *stash)
+{
+    struct json_object *o = ps_demo_steady(stash);
+    const uint64_t n_steps = member(o, "steps");
+    const uint64_t valid = member(o, "valid_bytes");
+    const uint64_t n_maps = member(o, "map_calls") + member(o, "remaps");
+
+    if (n_steps > 0) {
+        printf("\n  %-34s %12" PRIu64 "\n", "steps after learning", n_steps);
+        print_row("valid bytes of a step's tensors", valid / n_steps);
+        print_row("moved in a step, out and back", member(o, "bytes_moved") / n_steps);
+        printf("  %-34s %12.1f\n", "mapping calls in a step", (double)n_maps / (double)n_steps);
+        printf("  %-34s %12" PRIu64 "\n", "events not planned", member(o, "plan_misses"));
+    }
+    json_object_put(o);
+}
+
 bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_demo_result *stash)
 {
     char a[32];
@@ -167,6 +194,7 @@ bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_dem
     print_row("padding saved with it", plain->padding_bytes);
     print_row("padding of one layer", plain->layer_tail_bytes);
     print_counters(stash);
+    print_steady(stash);
     fflush(stdout);
     return counters_complete(stash);
 }

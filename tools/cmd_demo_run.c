@@ -24,6 +24,8 @@
 #define SIM_MIN_BYTES  "32K"
 #define SIM_PAGE_BYTES "4K"
 
+#define STEP_RANGES "step*" /* of the demo program: one a step, and one after the last */
+
 static double now(void)
 {
     struct timespec t;
@@ -70,6 +72,7 @@ static _Noreturn void become_program(const struct ps_demo_setup *setup, int out_
     memcpy(argv + n, setup->args, (size_t)setup->n_args * sizeof(*argv));
     if (setup->stash) {
         setenv("PAGEDSTASH_METRICS", setup->metrics, 1);
+        setenv("PAGEDSTASH_METRICS_RANGES", STEP_RANGES, 1);
         _exit(cmd_run(n + setup->n_args, argv));
     }
     setenv("PAGEDSTASH_DISABLE", "y", 1);
@@ -156,34 +159,45 @@ static bool take_lines(const struct ps_demo_setup *setup, struct ps_demo_result 
     return ok;
 }
 
-/* The counters in the last line of the file that the stash left in process pid. */
-static struct json_object *read_counters(const char *folder, pid_t pid)
+/* Lines of ranges mark the steps; the one at exit has the counters of the whole run. */
+static void take_metrics_line(struct ps_demo_result *r, struct json_object *line)
+{
+    char type[16];
+    struct json_object *counters = NULL;
+
+    get_text(line, "type", type, sizeof(type));
+    if (strcmp(type, "range") == 0) {
+        json_object_array_add(r->marks, json_object_get(line));
+    } else if (json_object_object_get_ex(line, "counters", &counters)) {
+        json_object_put(r->counters);
+        r->counters = json_object_get(counters);
+    }
+}
+
+/* From the file that the stash left in process pid. */
+static void read_metrics(const char *folder, pid_t pid, struct ps_demo_result *r)
 {
     char host[HOST_NAME_MAX + 1] = "";
     char path[PATH_MAX + HOST_NAME_MAX + 64];
     char *text = NULL;
     size_t size = 0;
-    struct json_object *last = NULL;
-    struct json_object *counters = NULL;
 
     gethostname(host, sizeof(host) - 1);
     snprintf(path, sizeof(path), "%s/pagedstash-%s-%ld.jsonl", folder, host, (long)pid);
     FILE *f = fopen(path, "re");
 
     if (f == NULL) {
-        return NULL;
+        return;
     }
+    r->marks = json_object_new_array();
     while (getline(&text, &size, f) > 0) {
-        json_object_put(last);
-        last = json_tokener_parse(text);
+        struct json_object *line = json_tokener_parse(text);
+
+        take_metrics_line(r, line);
+        json_object_put(line);
     }
     free(text);
     fclose(f);
-    if (json_object_object_get_ex(last, "counters", &counters)) {
-        json_object_get(counters);
-    }
-    json_object_put(last);
-    return counters;
 }
 
 static bool wait_for(pid_t pid, struct ps_demo_result *r)
@@ -245,7 +259,7 @@ bool ps_demo_run(const struct ps_demo_setup *setup, struct ps_demo_result *r)
         return fail(setup, what);
     }
     if (setup->stash) {
-        r->counters = read_counters(setup->metrics, pid);
+        read_metrics(setup->metrics, pid, r);
     }
     return true;
 }
@@ -254,4 +268,5 @@ void ps_demo_result_fini(struct ps_demo_result *r)
 {
     free(r->losses);
     json_object_put(r->counters);
+    json_object_put(r->marks);
 }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The demo on the software driver: demo.py plain|stash COMMAND DEMO SIMCUDA. Speaks TAP.
+"""The demo on the software driver: demo.py plain|stash|schedules|drifts COMMAND DEMO SIMCUDA. Speaks TAP.
 
 plain: the job itself is reproducible bit for bit, whatever its padding holds, and its threads are ordered.
 stash: `pagedstash demo` finds the same bits under the stash, and less memory.
+schedules: the same bits in pipelines and with evaluation in between; what is told of the steps adds up.
+drifts: the same bits when the schedule changes in the middle of the run.
 """
 import json
 import os
@@ -15,6 +17,11 @@ COUNTERS = [
     "valid_bytes_peak", "bytes_stashed", "bytes_restored", "uniform_pages", "kept_resident",
     "unplanned_touches", "remaps", "errors", "padding_bytes", "balanced_bytes", "layer_tail_bytes",
 ]
+STEADY = [
+    "map_calls", "remaps", "host_syncs", "bytes_moved", "valid_bytes", "plan_misses", "unplanned_touches",
+    "throttle_waits", "idle_waits",
+]
+DRIFTS = ["microbatches", "sizes", "zero", "skip", "rename"]
 
 
 def environment(**more):
@@ -73,6 +80,49 @@ def check_same(command, settings, *args):
     assert result["bytes_restored"] > 0, f"nothing was paged: {result}"
 
 
+def check_steps(command, *args):
+    """What is told of the steps is there and adds up."""
+    result = run_command(command, {}, *args)
+    steady, by_step = result["steady"], result["by_step"]
+    missing = [name for name in STEADY + ["steps", "first_step"] if not isinstance(steady.get(name), int)]
+    assert not missing, f"no {missing} in {steady}"
+    first = steady["first_step"]
+    assert steady["steps"] == result["steps"] - first > 0, f"steps of {steady} do not add up"
+    assert len(by_step) == result["steps"], f"{len(by_step)} steps told of {result['steps']}"
+    assert sum(result["phases"].values()) == result["steps"], f"phases do not add up: {result['phases']}"
+    for name in STEADY:
+        told = sum(step[name] for step in by_step[first:])
+        assert min(step[name] for step in by_step) >= 0 and told == steady[name], f"{name}: {told} in {result}"
+    assert result["bytes_restored"] > 0, f"nothing was paged: {result}"
+    assert result["padding_bytes"] > 2 * result["balanced_bytes"] > 0, f"at capacity 4: {result}"
+
+
+def check_drift(command, kind, *args):
+    """The bits are the same, and what changes does change something."""
+    small = ("--steps=6", "--layers=4", "--tokens=256", *args)
+    result = run_command(command, {}, f"--drift={kind}", *small)
+    assert result["bytes_restored"] > 0, f"nothing was paged: {result}"
+    assert result["steady"]["steps"] > 0, f"no steady steps: {result}"
+
+
+def check_drift_changes(demo, simcuda, kind):
+    """The job does the same before the middle, and something else after it."""
+    args = ("--steps=4", "--layers=3" if kind == "sizes" else "--layers=2", "--tokens=128")
+    steady, steady_end = run_job(demo, simcuda, *args)
+    losses, end = run_job(demo, simcuda, *args, f"--drift={kind}")
+    assert losses[:2] == steady[:2], f"losses {losses} against {steady}"
+    if kind == "sizes":  # two layers grow by as much as one shrinks: a row's place is no matter to the results
+        assert end["peak_bytes"] > steady_end["peak_bytes"], f"no larger: {end}"
+    else:
+        assert losses[2:] != steady[2:] and end["weights"] != steady_end["weights"], f"nothing changed: {end}"
+
+
+def check_rename(command):
+    """Half of the instances have the other name."""
+    result = run_command(command, {"PAGEDSTASH_REGIONS": "moe_*"}, "--drift=rename", "--steps=4", "--layers=2")
+    assert result["counters"]["region_instances"] == 2 * 2 * 2, f"{result}"
+
+
 def check_exact_sizes(command):
     """Without padding there is nothing to win, and nothing may be lost."""
     run_command(command, {}, "--capacity=0")
@@ -116,8 +166,39 @@ def stash_tests(command, *_):
     ]
 
 
+def schedule_tests(command, demo, simcuda):
+    small = ("--layers=4", "--tokens=256")
+    two = ("--stages=2", "--microbatches=16", "--steps=4", *small)
+    four = ("--stages=4", "--microbatches=32", "--steps=3", "--layers=2", "--tokens=128")
+    return [
+        ("one_f_one_b_first_of_2", lambda: check_steps(command, "--schedule=1f1b", *two)),
+        ("one_f_one_b_last_of_2", lambda: check_steps(command, "--schedule=1f1b", "--stage=1", *two)),
+        ("one_f_one_b_second_of_4", lambda: check_steps(command, "--schedule=1f1b", "--stage=1", *four)),
+        ("interleaved_first_of_2", lambda: check_steps(command, "--schedule=interleaved", *two)),
+        ("interleaved_last_of_2", lambda: check_steps(command, "--schedule=interleaved", "--stage=1", *two)),
+        ("interleaved_first_of_4", lambda: check_steps(command, "--schedule=interleaved", *four)),
+        ("the_default_with_evaluation", lambda: check_steps(command, "--eval-layers=9", "--steps=4", *small)),
+        ("a_pipeline_with_evaluation_and_its_own_backward_stream",
+         lambda: check_steps(command, "--schedule=1f1b", "--stages=2", "--eval-layers=5", "--steps=4",
+                             "--backward-stream=own", *small)),
+        ("a_wide_spread", lambda: check_steps(command, "--spread=0.6", "--steps=4", *small)),
+    ]
+
+
+def drift_tests(command, demo, simcuda):
+    pipeline = ("--schedule=interleaved", "--stages=2", "--microbatches=4")
+    return [
+        *((f"{kind}_changes_only_the_second_half", lambda kind=kind: check_drift_changes(demo, simcuda, kind))
+          for kind in DRIFTS if kind != "rename"),
+        ("rename_changes_only_the_second_half", lambda: check_rename(command)),
+        *((f"same_bits_when_{kind}_changes", lambda kind=kind: check_drift(command, kind)) for kind in DRIFTS),
+        *((f"same_bits_in_a_pipeline_when_{kind}_changes", lambda kind=kind: check_drift(command, kind, *pipeline))
+          for kind in DRIFTS),
+    ]
+
+
 def main():
-    tests = {"plain": plain_tests, "stash": stash_tests}[sys.argv[1]](*sys.argv[2:])
+    tests = {"plain": plain_tests, "stash": stash_tests, "schedules": schedule_tests, "drifts": drift_tests}[sys.argv[1]](*sys.argv[2:])
     print(f"1..{len(tests)}", flush=True)
     for number, (name, test) in enumerate(tests, 1):
         try:

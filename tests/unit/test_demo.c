@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The comparison of `pagedstash demo` sees every difference and every missing counter. */
+/*
+ * The comparison of `pagedstash demo` sees every difference and every missing counter; its steady
+ * steps are the ones meant.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -73,6 +76,102 @@ START_TEST(a_missing_counter_is_no_zero)
 }
 END_TEST
 
+/* The stash's line at the begin of a step: all counters are n, but for valid_bytes_stashed. */
+static void add_mark(struct ps_demo_result *r, const char *phase, unsigned n)
+{
+    static const char *const names[] = {"map_calls",      "remaps",      "host_syncs",
+                                        "bytes_moved",    "plan_misses", "unplanned_touches",
+                                        "throttle_waits", "idle_waits"};
+    struct json_object *mark = json_object_new_object();
+    struct json_object *counters = json_object_new_object();
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        json_object_object_add(counters, names[i], json_object_new_int64(n));
+    }
+    json_object_object_add(counters, "valid_bytes_stashed", json_object_new_int64(10 * n));
+    json_object_object_add(mark, "phase", json_object_new_string(phase));
+    json_object_object_add(mark, "counters", counters);
+    if (r->marks == NULL) {
+        r->marks = json_object_new_array();
+    }
+    json_object_array_add(r->marks, mark);
+}
+
+static int64_t number(struct json_object *o, const char *key)
+{
+    struct json_object *value = NULL;
+
+    ck_assert_msg(json_object_object_get_ex(o, key, &value) != 0, "no %s", key);
+    return json_object_get_int64(value);
+}
+
+START_TEST(steady_steps_are_those_under_a_plan)
+{
+    static const char *const phases[] = {"begin",    "capture",  "capture",
+                                         "captured", "captured", "begin"};
+    struct ps_demo_result r = result(stash_losses, 5);
+
+    for (unsigned i = 0; i < 6; i++) {
+        add_mark(&r, phases[i], i * i);
+    }
+    struct json_object *steady = ps_demo_steady(&r);
+    struct json_object *n_steps = ps_demo_phases(&r);
+    struct json_object *by_step = ps_demo_by_step(&r);
+
+    ck_assert_int_eq(number(steady, "first_step"), 3);
+    ck_assert_int_eq(number(steady, "steps"), 2);
+    ck_assert_int_eq(number(steady, "remaps"), 25 - 9);
+    ck_assert_int_eq(number(steady, "valid_bytes"), 250 - 90);
+    ck_assert_int_eq(number(n_steps, "begin"), 1);
+    ck_assert_int_eq(number(n_steps, "capture"), 2);
+    ck_assert_int_eq(number(n_steps, "captured"), 2);
+    ck_assert_uint_eq(json_object_array_length(by_step), 5);
+    ck_assert_int_eq(number(json_object_array_get_idx(by_step, 4), "idle_waits"), 25 - 16);
+    json_object_put(steady);
+    json_object_put(n_steps);
+    json_object_put(by_step);
+    json_object_put(r.marks);
+}
+END_TEST
+
+START_TEST(without_a_plan_two_steps_are_left_out)
+{
+    struct ps_demo_result r = result(stash_losses, _i);
+
+    for (unsigned i = 0; i <= (unsigned)_i; i++) {
+        add_mark(&r, "begin", i);
+    }
+    struct json_object *steady = ps_demo_steady(&r);
+
+    ck_assert_int_eq(number(steady, "steps"), _i > 2 ? _i - 2 : 0);
+    ck_assert_int_eq(number(steady, "map_calls"), _i > 2 ? _i - 2 : 0);
+    json_object_put(steady);
+    json_object_put(r.marks);
+}
+END_TEST
+
+START_TEST(missing_lines_and_counters_make_no_zeros)
+{
+    struct ps_demo_result r = result(stash_losses, 3);
+
+    ck_assert_ptr_null(ps_demo_steady(&r));
+    for (unsigned i = 0; i < 3; i++) {
+        add_mark(&r, "begin", i);
+    }
+    ck_assert_ptr_null(ps_demo_steady(&r));
+    ck_assert_ptr_null(ps_demo_phases(&r));
+    add_mark(&r, "begin", 3);
+    struct json_object *last = json_object_array_get_idx(r.marks, 3);
+    struct json_object *counters = NULL;
+
+    ck_assert(json_object_object_get_ex(last, "counters", &counters) != 0);
+    json_object_object_del(counters, "host_syncs");
+    ck_assert_ptr_null(ps_demo_steady(&r));
+    ck_assert_ptr_null(ps_demo_by_step(&r));
+    json_object_put(r.marks);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("demo");
@@ -83,6 +182,9 @@ int main(void)
     tcase_add_test(t, other_weights_are_seen);
     tcase_add_test(t, a_missing_step_is_seen);
     tcase_add_test(t, a_missing_counter_is_no_zero);
+    tcase_add_test(t, steady_steps_are_those_under_a_plan);
+    tcase_add_loop_test(t, without_a_plan_two_steps_are_left_out, 1, 5);
+    tcase_add_test(t, missing_lines_and_counters_make_no_zeros);
     suite_add_tcase(s, t);
     return ps_check_main(s);
 }

@@ -68,15 +68,15 @@ static struct demo_shape expert_shape(const struct demo_model *m, const struct d
 }
 
 /* a = x + max(norm(x) w, 0); frees x. */
-static CUdeviceptr dense_forward(const struct demo_model *m, struct demo_layer *l, CUstream stream,
+static CUdeviceptr dense_forward(const struct demo_model *m, struct demo_saved *s, CUstream stream,
                                  CUdeviceptr *x)
 {
-    struct demo_saved *s = &l->saved;
     const int64_t n = m->o->tokens * m->o->hidden;
     const struct demo_shape shape = dense_shape(m, m->o->hidden);
     norm_forward(m, stream, *x, &s->norm_in, &s->rstd_in);
     s->dense = alloc_floats(m, stream, n);
-    demo_product_forward(m->dev, stream, &shape, s->norm_in, l->weight[DEMO_W_DENSE], s->dense);
+    demo_product_forward(m->dev, stream, &shape, s->norm_in, s->layer->weight[DEMO_W_DENSE],
+                         s->dense);
     const CUdeviceptr a = alloc_floats(m, stream, n);
     set(OPERANDS(*x, s->dense, a), DIMS(n));
     demo_launch(m->dev, stream, DEMO_K_add_relu, n);
@@ -84,13 +84,12 @@ static CUdeviceptr dense_forward(const struct demo_model *m, struct demo_layer *
     return a;
 }
 
-static void route(const struct demo_model *m, struct demo_layer *l, CUstream stream, uint64_t seed)
+static void route(const struct demo_model *m, struct demo_saved *s, CUstream stream, uint64_t seed)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
     s->prob = alloc_floats(m, stream, o->tokens * o->experts);
     CUdeviceptr top = demo_alloc(m->dev, stream, (uint64_t)o->tokens * 4);
-    set(OPERANDS(s->norm, l->weight[DEMO_W_ROUTER], s->prob, top),
+    set(OPERANDS(s->norm, s->layer->weight[DEMO_W_ROUTER], s->prob, top),
         DIMS(o->tokens, o->hidden, o->experts, (int64_t)seed));
     demo_args()->scalar[0] = 1.0f;
     demo_launch(m->dev, stream, DEMO_K_router, o->tokens);
@@ -109,7 +108,7 @@ static void route(const struct demo_model *m, struct demo_layer *l, CUstream str
 static void fill_buffer(const struct demo_model *m, struct demo_saved *s, CUstream stream)
 {
     const struct demo_options *o = m->o;
-    const uint64_t bytes = (uint64_t)(demo_model_rows(m, s->n) * o->hidden * F32);
+    const uint64_t bytes = (uint64_t)(s->rows * o->hidden * F32);
     CUdeviceptr rows = alloc_floats(m, stream, s->n * o->hidden);
     set(OPERANDS(s->norm, s->assignment, rows), DIMS(s->n, o->hidden, o->tokens));
     demo_launch(m->dev, stream, DEMO_K_gather, s->n * o->hidden);
@@ -136,7 +135,7 @@ static void fill_buffer(const struct demo_model *m, struct demo_saved *s, CUstre
 
 static void activate(const struct demo_model *m, struct demo_saved *s, CUstream stream)
 {
-    const int64_t ffn = m->o->ffn, n = demo_model_rows(m, s->n) * ffn;
+    const int64_t ffn = m->o->ffn, n = s->rows * ffn;
     if (m->o->relu) {
         s->act = alloc_floats(m, stream, n);
         set(OPERANDS(s->h, s->act), DIMS(n));
@@ -152,39 +151,58 @@ static void activate(const struct demo_model *m, struct demo_saved *s, CUstream 
     demo_launch(m->dev, stream, DEMO_K_gate, n);
 }
 
-static void experts_forward(const struct demo_model *m, struct demo_layer *l, CUstream stream)
+static void experts_forward(const struct demo_model *m, struct demo_saved *s, CUstream stream)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
-    const int64_t rows = demo_model_rows(m, s->n);
     const struct demo_shape up = expert_shape(m, s, o->hidden, m->up_width);
     const struct demo_shape down = expert_shape(m, s, o->ffn, o->hidden);
-    nvtxRangePushA("moe_experts");
+    nvtxRangePushA(s->range);
     fill_buffer(m, s, stream);
-    s->h = alloc_floats(m, stream, rows * m->up_width);
-    demo_product_forward(m->dev, stream, &up, s->x, l->weight[DEMO_W_UP], s->h);
+    s->h = alloc_floats(m, stream, s->rows * m->up_width);
+    demo_product_forward(m->dev, stream, &up, s->x, s->layer->weight[DEMO_W_UP], s->h);
+    if (s->forward_only) {
+        demo_free(m->dev, stream, &s->x);
+    }
     activate(m, s, stream);
-    s->out = alloc_floats(m, stream, rows * o->hidden);
-    demo_product_forward(m->dev, stream, &down, s->act, l->weight[DEMO_W_DOWN], s->out);
+    if (s->forward_only) {
+        demo_free(m->dev, stream, &s->h);
+        demo_free(m->dev, stream, &s->gate);
+    }
+    s->out = alloc_floats(m, stream, s->rows * o->hidden);
+    demo_product_forward(m->dev, stream, &down, s->act, s->layer->weight[DEMO_W_DOWN], s->out);
+    if (s->forward_only) {
+        demo_free(m->dev, stream, &s->act);
+    }
     nvtxRangePop();
 }
 
-CUdeviceptr demo_layer_forward(struct demo_model *m, struct demo_layer *l, CUstream stream,
-                               CUdeviceptr *x, int64_t n, uint64_t seed)
+/* What forward alone has no use for. */
+static void drop_saved(const struct demo_model *m, struct demo_saved *s, CUstream stream)
+{
+    CUdeviceptr *const all[] = {&s->norm_in, &s->rstd_in,    &s->dense,  &s->norm,
+                                &s->rstd,    &s->prob,       &s->expert, &s->offsets,
+                                &s->place,   &s->assignment, &s->out};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        demo_free(m->dev, stream, all[i]);
+    }
+}
+
+CUdeviceptr demo_layer_forward(const struct demo_model *m, struct demo_saved *s, CUstream stream,
+                               CUdeviceptr *x, uint64_t seed)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
-    memset(s, 0, sizeof(*s));
-    s->n = n;
-    CUdeviceptr a = dense_forward(m, l, stream, x);
+    CUdeviceptr a = dense_forward(m, s, stream, x);
     norm_forward(m, stream, a, &s->norm, &s->rstd);
-    route(m, l, stream, seed);
-    experts_forward(m, l, stream);
+    route(m, s, stream, seed);
+    experts_forward(m, s, stream);
     const CUdeviceptr z = alloc_floats(m, stream, o->tokens * o->hidden);
     set(OPERANDS(a, s->out, s->prob, s->expert, s->place, z),
-        DIMS(o->tokens, o->hidden, o->experts, n));
+        DIMS(o->tokens, o->hidden, o->experts, s->n));
     demo_launch(m->dev, stream, DEMO_K_combine, o->tokens * o->hidden);
     demo_free(m->dev, stream, &a);
+    if (s->forward_only) {
+        drop_saved(m, s, stream);
+    }
     return z;
 }
 
@@ -193,7 +211,7 @@ static CUdeviceptr combine_backward(const struct demo_model *m, struct demo_save
                                     CUstream stream, CUdeviceptr dz, CUdeviceptr *d_out_p)
 {
     const struct demo_options *o = m->o;
-    const int64_t rows = demo_model_rows(m, s->n);
+    const int64_t rows = s->rows;
     const CUdeviceptr d_weight = alloc_floats(m, stream, s->n);
     *d_out_p = alloc_floats(m, stream, rows * o->hidden);
     demo_zero(m->dev, stream, *d_out_p, (uint64_t)(rows * o->hidden * F32));
@@ -208,7 +226,7 @@ static CUdeviceptr combine_backward(const struct demo_model *m, struct demo_save
 static CUdeviceptr activate_backward(const struct demo_model *m, struct demo_saved *s,
                                      CUstream stream, CUdeviceptr *d_act)
 {
-    const int64_t rows = demo_model_rows(m, s->n), n = rows * m->o->ffn;
+    const int64_t rows = s->rows, n = rows * m->o->ffn;
     const CUdeviceptr d_h = alloc_floats(m, stream, rows * m->up_width);
     if (m->o->relu) {
         set(OPERANDS(*d_act, s->act, d_h), DIMS(n));
@@ -225,33 +243,31 @@ static CUdeviceptr activate_backward(const struct demo_model *m, struct demo_sav
 }
 
 /* Returns the gradient of the experts' input, by rows; frees d_out. */
-static CUdeviceptr experts_backward(const struct demo_model *m, struct demo_layer *l,
+static CUdeviceptr experts_backward(const struct demo_model *m, struct demo_saved *s,
                                     CUstream stream, CUdeviceptr *d_out)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
-    const int64_t rows = demo_model_rows(m, s->n);
+    const int64_t rows = s->rows;
     const struct demo_shape up = expert_shape(m, s, o->hidden, m->up_width);
     const struct demo_shape down = expert_shape(m, s, o->ffn, o->hidden);
     CUdeviceptr d_act = alloc_floats(m, stream, rows * o->ffn);
-    demo_product_input(m->dev, stream, &down, *d_out, l->weight[DEMO_W_DOWN], d_act);
-    demo_product_weight(m->dev, stream, &down, s->act, *d_out, l->grad[DEMO_W_DOWN]);
+    demo_product_input(m->dev, stream, &down, *d_out, s->layer->weight[DEMO_W_DOWN], d_act);
+    demo_product_weight(m->dev, stream, &down, s->act, *d_out, s->layer->grad[DEMO_W_DOWN]);
     demo_free(m->dev, stream, d_out);
     CUdeviceptr d_h = activate_backward(m, s, stream, &d_act);
     const CUdeviceptr d_x = alloc_floats(m, stream, rows * o->hidden);
-    demo_product_input(m->dev, stream, &up, d_h, l->weight[DEMO_W_UP], d_x);
-    demo_product_weight(m->dev, stream, &up, s->x, d_h, l->grad[DEMO_W_UP]);
+    demo_product_input(m->dev, stream, &up, d_h, s->layer->weight[DEMO_W_UP], d_x);
+    demo_product_weight(m->dev, stream, &up, s->x, d_h, s->layer->grad[DEMO_W_UP]);
     demo_free(m->dev, stream, &s->x);
     demo_free(m->dev, stream, &d_h);
     return d_x;
 }
 
 /* Adds the router's gradient to d_norm; frees d_weight and what was saved for routing. */
-static void route_backward(const struct demo_model *m, struct demo_layer *l, CUstream stream,
+static void route_backward(const struct demo_model *m, struct demo_saved *s, CUstream stream,
                            CUdeviceptr *d_weight, CUdeviceptr d_norm)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
     struct demo_shape shape = dense_shape(m, o->experts);
     CUdeviceptr d_logit = alloc_floats(m, stream, o->tokens * o->experts);
     set(OPERANDS(*d_weight, s->prob, s->expert, d_logit), DIMS(o->tokens, o->experts, s->n));
@@ -260,16 +276,15 @@ static void route_backward(const struct demo_model *m, struct demo_layer *l, CUs
     demo_free(m->dev, stream, &s->prob);
     demo_free(m->dev, stream, &s->expert);
     shape.accumulate = true;
-    demo_product_input(m->dev, stream, &shape, d_logit, l->weight[DEMO_W_ROUTER], d_norm);
-    demo_product_weight(m->dev, stream, &shape, s->norm, d_logit, l->grad[DEMO_W_ROUTER]);
+    demo_product_input(m->dev, stream, &shape, d_logit, s->layer->weight[DEMO_W_ROUTER], d_norm);
+    demo_product_weight(m->dev, stream, &shape, s->norm, d_logit, s->layer->grad[DEMO_W_ROUTER]);
     demo_free(m->dev, stream, &d_logit);
 }
 
 /* Returns the gradient of the layer's input; frees da. */
-static CUdeviceptr dense_backward(const struct demo_model *m, struct demo_layer *l, CUstream stream,
+static CUdeviceptr dense_backward(const struct demo_model *m, struct demo_saved *s, CUstream stream,
                                   CUdeviceptr *da)
 {
-    struct demo_saved *s = &l->saved;
     const int64_t n = m->o->tokens * m->o->hidden;
     const struct demo_shape shape = dense_shape(m, m->o->hidden);
     CUdeviceptr d_dense = alloc_floats(m, stream, n);
@@ -277,28 +292,27 @@ static CUdeviceptr dense_backward(const struct demo_model *m, struct demo_layer 
     demo_launch(m->dev, stream, DEMO_K_relu_backward, n);
     demo_free(m->dev, stream, &s->dense);
     CUdeviceptr d_norm = alloc_floats(m, stream, n);
-    demo_product_input(m->dev, stream, &shape, d_dense, l->weight[DEMO_W_DENSE], d_norm);
-    demo_product_weight(m->dev, stream, &shape, s->norm_in, d_dense, l->grad[DEMO_W_DENSE]);
+    demo_product_input(m->dev, stream, &shape, d_dense, s->layer->weight[DEMO_W_DENSE], d_norm);
+    demo_product_weight(m->dev, stream, &shape, s->norm_in, d_dense, s->layer->grad[DEMO_W_DENSE]);
     demo_free(m->dev, stream, &d_dense);
     return norm_backward(m, stream, &d_norm, da, &s->norm_in, &s->rstd_in);
 }
 
-CUdeviceptr demo_layer_backward(struct demo_model *m, struct demo_layer *l, CUstream stream,
+CUdeviceptr demo_layer_backward(const struct demo_model *m, struct demo_saved *s, CUstream stream,
                                 CUdeviceptr *dz)
 {
     const struct demo_options *o = m->o;
-    struct demo_saved *s = &l->saved;
     CUdeviceptr d_out = 0;
     CUdeviceptr d_weight = combine_backward(m, s, stream, *dz, &d_out);
-    CUdeviceptr d_x = experts_backward(m, l, stream, &d_out);
+    CUdeviceptr d_x = experts_backward(m, s, stream, &d_out);
     CUdeviceptr d_norm = alloc_floats(m, stream, o->tokens * o->hidden);
     set(OPERANDS(d_x, s->place, d_norm), DIMS(o->tokens, o->hidden, s->n));
     demo_launch(m->dev, stream, DEMO_K_gather_backward, o->tokens * o->hidden);
     demo_free(m->dev, stream, &d_x);
-    route_backward(m, l, stream, &d_weight, d_norm);
+    route_backward(m, s, stream, &d_weight, d_norm);
     demo_free(m->dev, stream, &s->offsets);
     demo_free(m->dev, stream, &s->place);
     demo_free(m->dev, stream, &s->assignment);
     CUdeviceptr da = norm_backward(m, stream, &d_norm, dz, &s->norm, &s->rstd);
-    return dense_backward(m, l, stream, &da);
+    return dense_backward(m, s, stream, &da);
 }

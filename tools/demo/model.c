@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights, passes over all layers, loss and SGD. Called by one thread at a time; enqueues and does
+ * Weights, passes over the layers, loss and SGD. Called by one thread at a time; enqueues and does
  * not wait.
  */
 #include "tools/demo/model.h"
@@ -29,18 +29,26 @@ static double draw_normal(struct demo_model *m)
     return sum;
 }
 
-int64_t demo_model_rows(const struct demo_model *m, int64_t n)
+static bool drifts(const struct demo_model *m, enum demo_drift drift)
 {
-    return m->o->capacity == 0 ? n : (int64_t)((double)m->balanced * m->o->capacity);
+    return m->drifted && m->o->drift == drift;
 }
 
-/* Rows that a layer receives this time. */
-static int64_t draw_rows(struct demo_model *m)
+/* Rows that a layer receives this time, and of its expert buffers. */
+static void draw_rows(struct demo_model *m, int64_t layer, struct demo_saved *s)
 {
-    const double wanted = (double)m->balanced * (1.0 + m->o->skew * draw_normal(m));
-    const double most = (double)demo_model_rows(m, 2 * m->balanced);
-    const double least = (double)m->o->experts < most ? (double)m->o->experts : most;
-    return (int64_t)fmax(least, fmin(most, wanted));
+    const double balanced = (double)m->balanced;
+    const double scale = !drifts(m, DEMO_DRIFT_SIZES) ? 1.0 : layer % 2 == 0 ? 1.25 : 0.75;
+    const double most = balanced * scale * (m->o->capacity > 0 ? m->o->capacity : 2.0);
+    double wanted = balanced * (1.0 + m->o->spread * draw_normal(m));
+    if (m->o->capacity == 0) {
+        wanted *= scale;
+    }
+    s->n = (int64_t)fmax(fmin((double)m->o->experts, most), fmin(most, wanted));
+    if (drifts(m, DEMO_DRIFT_ZERO) && layer % 4 == 1) {
+        s->n = 0;
+    }
+    s->rows = m->o->capacity == 0 ? s->n : (int64_t)most;
 }
 
 int64_t demo_model_weight_size(const struct demo_model *m, enum demo_weight w)
@@ -65,6 +73,18 @@ uint64_t demo_model_row_bytes(const struct demo_model *m)
 {
     const int64_t inside = m->o->relu ? m->o->ffn : m->up_width + 2 * m->o->ffn;
     return (uint64_t)(2 * m->o->hidden + inside) * sizeof(float);
+}
+
+static _Noreturn void die_of_memory(void)
+{
+    fprintf(stderr, "pagedstash-demo: out of host memory\n");
+    exit(EXIT_FAILURE);
+}
+
+/* Of an element of the output in the loss. */
+static float weight_of_element(const struct demo_model *m)
+{
+    return (float)(1.0 / (double)(m->o->tokens * m->o->hidden * m->o->schedule.microbatches));
 }
 
 static void fill_random(const struct demo_model *m, CUstream stream, CUdeviceptr ptr, int64_t n,
@@ -98,8 +118,7 @@ void demo_model_init(struct demo_model *m, const struct demo_device *dev,
     m->random = mix(o->seed + 1);
     m->layers = calloc((size_t)o->layers, sizeof(m->layers[0]));
     if (m->layers == NULL) {
-        fprintf(stderr, "pagedstash-demo: out of host memory\n");
-        exit(EXIT_FAILURE);
+        die_of_memory();
     }
     for (int64_t i = 0; i < o->layers; i++) {
         for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
@@ -121,8 +140,11 @@ void demo_model_fini(struct demo_model *m, CUstream stream)
     free(m->layers);
 }
 
-void demo_model_begin_step(struct demo_model *m, CUstream stream)
+struct demo_schedule demo_model_begin_step(struct demo_model *m, CUstream stream, int64_t step)
 {
+    struct demo_schedule schedule = m->o->schedule;
+    m->step = step;
+    m->drifted = step >= m->o->steps / 2;
     demo_zero(m->dev, stream, m->loss, sizeof(float));
     for (int64_t i = 0; i < m->o->layers; i++) {
         for (int w = 0; w < DEMO_N_WEIGHTS; w++) {
@@ -130,22 +152,27 @@ void demo_model_begin_step(struct demo_model *m, CUstream stream)
                       (uint64_t)demo_model_weight_size(m, (enum demo_weight)w) * sizeof(float));
         }
     }
+    if (drifts(m, DEMO_DRIFT_MICROBATCHES)) {
+        schedule.microbatches += schedule.stages;
+    }
+    return schedule;
 }
 
-static void take_loss(struct demo_model *m, CUstream stream, CUdeviceptr *z, uint64_t seed)
+/* Adds the loss of *z, which is freed; returns its gradient. */
+static CUdeviceptr take_loss(struct demo_model *m, CUstream stream, CUdeviceptr *z, uint64_t seed)
 {
     const int64_t tokens = m->o->tokens, hidden = m->o->hidden;
     CUdeviceptr partial = demo_alloc(m->dev, stream, (uint64_t)tokens * sizeof(float));
-    m->d_out = demo_alloc(m->dev, stream, (uint64_t)(tokens * hidden) * sizeof(float));
+    const CUdeviceptr dz = demo_alloc(m->dev, stream, (uint64_t)(tokens * hidden) * sizeof(float));
     struct demo_args *args = demo_args();
     args->operand[0] = *z;
-    args->operand[1] = m->d_out;
+    args->operand[1] = dz;
     args->operand[2] = partial;
     args->dim[0] = tokens;
     args->dim[1] = hidden;
     args->dim[2] = (int64_t)seed;
     args->scalar[0] = INPUT_SCALE;
-    args->scalar[1] = (float)(1.0 / (double)(tokens * hidden * m->o->microbatches));
+    args->scalar[1] = weight_of_element(m);
     demo_launch(m->dev, stream, DEMO_K_loss, tokens);
     demo_free(m->dev, stream, z);
     args = demo_args();
@@ -154,41 +181,92 @@ static void take_loss(struct demo_model *m, CUstream stream, CUdeviceptr *z, uin
     args->dim[0] = tokens;
     demo_launch(m->dev, stream, DEMO_K_sum, 1);
     demo_free(m->dev, stream, &partial);
+    return dz;
 }
 
-static void note_padding(struct demo_model *m)
-{
-    int64_t unused_rows = 0;
-    for (int64_t i = 0; i < m->o->layers; i++) {
-        const int64_t n = m->layers[i].saved.n;
-        unused_rows += demo_model_rows(m, n) - n;
-    }
-    const uint64_t bytes = (uint64_t)unused_rows * demo_model_row_bytes(m);
-    m->padding_bytes = bytes > m->padding_bytes ? bytes : m->padding_bytes;
-}
-
-void demo_model_forward(struct demo_model *m, CUstream stream, int64_t step, int64_t microbatch)
+/* What another stage would have sent, or the data. */
+static CUdeviceptr receive(struct demo_model *m, CUstream stream, float scale, uint64_t seed)
 {
     const int64_t n = m->o->tokens * m->o->hidden;
-    const uint64_t seed = mix(m->o->seed + 2) + (uint64_t)(step * m->o->microbatches + microbatch);
-    CUdeviceptr x = demo_alloc(m->dev, stream, (uint64_t)n * sizeof(float));
-    demo_args()->scalar[0] = INPUT_SCALE;
+    const CUdeviceptr x = demo_alloc(m->dev, stream, (uint64_t)n * sizeof(float));
+    demo_args()->scalar[0] = scale;
     fill_random(m, stream, x, n, seed);
-    for (int64_t i = 0; i < m->o->layers; i++) {
-        x = demo_layer_forward(m, &m->layers[i], stream, &x, draw_rows(m), mix(seed) + (uint64_t)i);
-    }
-    note_padding(m);
-    take_loss(m, stream, &x, seed);
+    return x;
 }
 
-void demo_model_backward(struct demo_model *m, CUstream stream)
+/* Rows saved by a layer of a pass, or no longer saved. */
+static void note_rows(struct demo_model *m, const struct demo_saved *s, int64_t sign)
 {
-    CUdeviceptr dz = m->d_out;
-    m->d_out = 0;
-    for (int64_t i = m->o->layers; i-- > 0;) {
-        dz = demo_layer_backward(m, &m->layers[i], stream, &dz);
+    m->rows += sign * s->n;
+    m->unused += sign * (s->rows - s->n);
+    m->rows_peak = m->rows > m->rows_peak ? m->rows : m->rows_peak;
+    const int64_t both = m->rows + m->unused;
+    m->buffers_peak = both > m->buffers_peak ? both : m->buffers_peak;
+}
+
+static void prepare(struct demo_model *m, struct demo_saved *s, int64_t layer)
+{
+    s->layer = &m->layers[layer];
+    s->range = drifts(m, DEMO_DRIFT_RENAME) ? "late_experts" : "moe_experts";
+    draw_rows(m, layer, s);
+}
+
+struct demo_pass *demo_model_forward(struct demo_model *m, CUstream stream,
+                                     const struct demo_turn *turn)
+{
+    const struct demo_schedule *schedule = &m->o->schedule;
+    const int64_t n_layers = m->o->layers / schedule->chunks;
+    struct demo_pass *pass = calloc(1, sizeof(*pass) + (size_t)n_layers * sizeof(pass->saved[0]));
+    if (pass == NULL) {
+        die_of_memory();
+    }
+    pass->seed = mix(m->o->seed + 2) +
+                 (uint64_t)(m->step * schedule->microbatches + turn->microbatch) +
+                 ((uint64_t)turn->chunk << 40);
+    pass->sends = demo_schedule_sends(schedule, turn->chunk);
+    CUdeviceptr x = receive(m, stream, INPUT_SCALE, pass->seed);
+    for (int64_t i = 0; i < n_layers; i++) {
+        struct demo_saved *s = &pass->saved[pass->n_layers];
+        if (drifts(m, DEMO_DRIFT_SKIP) && i == n_layers / 2) {
+            continue;
+        }
+        prepare(m, s, turn->chunk * n_layers + i);
+        x = demo_layer_forward(m, s, stream, &x, mix(pass->seed) + (uint64_t)i);
+        note_rows(m, s, 1);
+        pass->n_layers++;
+    }
+    pass->d_out = take_loss(m, stream, &x, pass->seed);
+    if (pass->sends) {
+        demo_free(m->dev, stream, &pass->d_out);
+    }
+    return pass;
+}
+
+void demo_model_backward(struct demo_model *m, CUstream stream, struct demo_pass *pass)
+{
+    CUdeviceptr dz = pass->d_out;
+    if (pass->sends) {
+        dz = receive(m, stream, 2.0f * INPUT_SCALE * weight_of_element(m), ~pass->seed);
+    }
+    for (int64_t i = pass->n_layers; i-- > 0;) {
+        dz = demo_layer_backward(m, &pass->saved[i], stream, &dz);
+        note_rows(m, &pass->saved[i], -1);
     }
     demo_free(m->dev, stream, &dz);
+    free(pass);
+}
+
+void demo_model_evaluate(struct demo_model *m, CUstream stream)
+{
+    const uint64_t seed = mix(m->o->seed + 3) + (uint64_t)m->step;
+    CUdeviceptr x = receive(m, stream, INPUT_SCALE, seed);
+    for (int64_t i = 0; i < m->o->eval_layers; i++) {
+        struct demo_saved s = {.forward_only = true};
+        prepare(m, &s, i % m->o->layers);
+        x = demo_layer_forward(m, &s, stream, &x, mix(seed) + (uint64_t)i);
+    }
+    CUdeviceptr unused = take_loss(m, stream, &x, seed);
+    demo_free(m->dev, stream, &unused);
 }
 
 void demo_model_update(struct demo_model *m, CUstream stream)
@@ -232,8 +310,7 @@ uint64_t demo_model_checksum(const struct demo_model *m, CUstream stream)
             const size_t n = (size_t)demo_model_weight_size(m, (enum demo_weight)w);
             uint32_t *words = malloc(n * sizeof(*words));
             if (words == NULL) {
-                fprintf(stderr, "pagedstash-demo: out of host memory\n");
-                exit(EXIT_FAILURE);
+                die_of_memory();
             }
             demo_read(m->dev, words, m->layers[i].weight[w], n * sizeof(*words));
             hash = hash_words(hash, words, n);

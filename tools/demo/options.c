@@ -17,30 +17,52 @@
 
 #define EXIT_USAGE 2
 
-enum kind { COUNT, REAL, SEED, CHOICE };
+#define CHOICES_MAX             6
+#define MICROBATCHES_OF_A_STAGE 2
+
+enum kind { COUNT, REAL, SEED, SWITCH, CHOICE };
 
 struct option_row {
     const char *name;
     enum kind kind;
     size_t offset;
-    double min, max;        /* COUNT and REAL */
-    const char *choices[2]; /* CHOICE: false and true */
-    const char *preset;     /* NULL: by the device */
+    double min, max;                  /* COUNT and REAL */
+    const char *choices[CHOICES_MAX]; /* SWITCH: false and true; CHOICE: by number */
+    const char *preset;               /* NULL: by the device or the schedule */
     const char *doc;
 };
 
 #define AT(_field) offsetof(struct demo_options, _field)
 static const struct option_row rows[] = {
     {"steps", COUNT, AT(steps), 1, 1e6, {0}, NULL, "training steps"},
-    {"layers", COUNT, AT(layers), 1, 4096, {0}, "16", "layers of the model"},
+    {"layers",
+     COUNT,
+     AT(layers),
+     1,
+     4096,
+     {0},
+     NULL,
+     "layers of the model, or of this stage of it"},
+    {"schedule",
+     CHOICE,
+     AT(schedule.kind),
+     0,
+     0,
+     {"default", "1f1b", "interleaved"},
+     "default",
+     "order of the passes of a step"},
+    {"stages", COUNT, AT(schedule.stages), 1, 1024, {0}, NULL, "of the pipeline"},
+    {"stage", COUNT, AT(schedule.stage), 0, 1023, {0}, "0", "which one of them this is"},
+    {"virtual", COUNT, AT(schedule.chunks), 1, 1024, {0}, NULL, "chunks of layers, if interleaved"},
     {"microbatches",
      COUNT,
-     AT(microbatches),
+     AT(schedule.microbatches),
      1,
      1024,
      {0},
-     "2",
+     NULL,
      "forward and backward passes a step"},
+    {"eval-layers", COUNT, AT(eval_layers), 0, 1e6, {0}, "0", "run forward only after each step"},
     {"tokens", COUNT, AT(tokens), 1, 1 << 24, {0}, NULL, "tokens of a microbatch"},
     {"hidden", COUNT, AT(hidden), 1, 1 << 16, {0}, NULL, "width of the model"},
     {"ffn", COUNT, AT(ffn), 1, 1 << 16, {0}, NULL, "width inside an expert"},
@@ -55,10 +77,19 @@ static const struct option_row rows[] = {
      {0},
      "4.0",
      "rows of an expert buffer over balanced rows; 0: exact"},
-    {"skew", REAL, AT(skew), 0, 1, {0}, "0.15", "relative spread of the rows of a layer"},
+    {"spread", REAL, AT(spread), 0, 1, {0}, "0.15", "relative spread of the rows of a layer"},
+    {"skew", REAL, AT(spread), 0, 1, {0}, "0.15", "older name of --spread"},
     {"rate", REAL, AT(rate), 0, 100, {0}, "0.5", "learning rate"},
-    {"padding",
+    {"drift",
      CHOICE,
+     AT(drift),
+     0,
+     0,
+     {"none", "microbatches", "sizes", "zero", "skip", "rename"},
+     "none",
+     "what changes in the middle of the run"},
+    {"padding",
+     SWITCH,
      AT(padding_zeros),
      0,
      0,
@@ -66,7 +97,7 @@ static const struct option_row rows[] = {
      "empty",
      "what unused rows hold"},
     {"activation",
-     CHOICE,
+     SWITCH,
      AT(relu),
      0,
      0,
@@ -74,7 +105,7 @@ static const struct option_row rows[] = {
      "swiglu",
      "between an expert's products"},
     {"backward-stream",
-     CHOICE,
+     SWITCH,
      AT(own_stream),
      0,
      0,
@@ -84,6 +115,16 @@ static const struct option_row rows[] = {
 };
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
+/* "a|b|c" between the given brackets; nothing for a row without choices. */
+static void print_choices(FILE *to, const struct option_row *row, const char *left,
+                          const char *right)
+{
+    for (int i = 0; i < CHOICES_MAX && row->choices[i] != NULL; i++) {
+        fprintf(to, "%s%s", i == 0 ? left : "|", row->choices[i]);
+    }
+    fputs(row->choices[0] != NULL ? right : "", to);
+}
+
 static void print_help(void)
 {
     printf("usage: pagedstash-demo [options]\n\n"
@@ -91,12 +132,9 @@ static void print_help(void)
            "object a step and one at the end.\n\n");
     for (size_t i = 0; i < N_ROWS; i++) {
         const struct option_row *row = &rows[i];
-        const char *preset = row->preset != NULL ? row->preset : "by the device";
         printf("  --%-18s%s", row->name, row->doc);
-        if (row->kind == CHOICE) {
-            printf(" <%s|%s>", row->choices[0], row->choices[1]);
-        }
-        printf(" (%s)\n", preset);
+        print_choices(stdout, row, " <", ">");
+        printf(" (%s)\n", row->preset != NULL ? row->preset : "by device and schedule");
     }
     printf("  --%-18s%s\n", "help", "print this and exit");
 }
@@ -127,19 +165,31 @@ static bool set_number(struct demo_options *o, const struct option_row *row, con
 
 static bool set_option(struct demo_options *o, const struct option_row *row, const char *text)
 {
-    if (row->kind != CHOICE) {
+    int choice = 0;
+    if (row->kind != CHOICE && row->kind != SWITCH) {
         return set_number(o, row, text);
     }
-    const bool second = strcmp(text, row->choices[1]) == 0;
-    memcpy((char *)o + row->offset, &second, sizeof(second));
-    return second || strcmp(text, row->choices[0]) == 0;
+    while (choice < CHOICES_MAX && row->choices[choice] != NULL &&
+           strcmp(text, row->choices[choice]) != 0) {
+        choice++;
+    }
+    if (choice == CHOICES_MAX || row->choices[choice] == NULL) {
+        return false;
+    }
+    const bool second = choice == 1;
+    if (row->kind == SWITCH) {
+        memcpy((char *)o + row->offset, &second, sizeof(second));
+    } else {
+        memcpy((char *)o + row->offset, &choice, sizeof(choice));
+    }
+    return true;
 }
 
 static void say_bad_value(const struct option_row *row, const char *text)
 {
     fprintf(stderr, "pagedstash-demo: bad value '%s' for '--%s'", text, row->name);
-    if (row->kind == CHOICE) {
-        fprintf(stderr, " (want <%s|%s>)\n", row->choices[0], row->choices[1]);
+    if (row->choices[0] != NULL) {
+        print_choices(stderr, row, " (want <", ">)\n");
     } else if (row->kind == SEED) {
         fprintf(stderr, " (want an unsigned number)\n");
     } else {
@@ -147,6 +197,47 @@ static void say_bad_value(const struct option_row *row, const char *text)
                 row->kind == COUNT ? "a whole number" : "a number", row->min, row->max);
     }
     exit(EXIT_USAGE);
+}
+
+static _Noreturn void refuse(const char *what)
+{
+    fprintf(stderr, "pagedstash-demo: %s\n", what);
+    exit(EXIT_USAGE);
+}
+
+static void preset(int64_t *value, int64_t number)
+{
+    *value = *value == 0 ? number : *value;
+}
+
+/* What depends on the schedule alone. */
+static void finish_schedule(struct demo_options *o)
+{
+    struct demo_schedule *s = &o->schedule;
+    const bool pipeline = s->kind != DEMO_SCHEDULE_DEFAULT;
+    const bool interleaved = s->kind == DEMO_SCHEDULE_INTERLEAVED;
+    if (!pipeline && s->stages > 1) {
+        refuse("'--stages' needs '--schedule 1f1b' or 'interleaved'");
+    }
+    if (!interleaved && s->chunks > 1) {
+        refuse("'--virtual' needs '--schedule interleaved'");
+    }
+    preset(&s->stages, pipeline ? 4 : 1);
+    preset(&s->chunks, interleaved ? 2 : 1);
+    preset(&s->microbatches, MICROBATCHES_OF_A_STAGE * s->stages);
+    preset(&o->layers, pipeline ? (8 + s->chunks - 1) / s->chunks * s->chunks : 16);
+    if (s->stage >= s->stages) {
+        refuse("'--stage' must be below '--stages'");
+    }
+    if (interleaved && (s->stages < 2 || s->chunks < 2)) {
+        refuse("an interleaved schedule needs two stages and two chunks ('--virtual') or more");
+    }
+    if (interleaved && s->microbatches % s->stages != 0) {
+        refuse("an interleaved schedule needs a multiple of '--stages' for '--microbatches'");
+    }
+    if (o->layers % s->chunks != 0) {
+        refuse("'--layers' must be a multiple of '--virtual'");
+    }
 }
 
 void demo_options_parse(struct demo_options *o, int argc, char **argv)
@@ -178,20 +269,26 @@ void demo_options_parse(struct demo_options *o, int argc, char **argv)
         fprintf(stderr, "pagedstash-demo: unexpected argument '%s'\n", argv[optind]);
         exit(EXIT_USAGE);
     }
+    finish_schedule(o);
 }
 
-static void preset(int64_t *value, bool simulated, int64_t small, int64_t large)
+int64_t demo_options_in_flight(const struct demo_options *o)
 {
-    if (*value == 0) {
-        *value = simulated ? small : large;
-    }
+    return demo_schedule_in_flight(&o->schedule) * (o->layers / o->schedule.chunks);
 }
 
 void demo_options_finish(struct demo_options *o, bool simulated)
 {
-    preset(&o->steps, simulated, 4, 10);
-    preset(&o->tokens, simulated, 512, 8192);
-    preset(&o->hidden, simulated, 32, 512);
-    preset(&o->ffn, simulated, 32, 256);
-    preset(&o->experts, simulated, 8, 16);
+    const int64_t full = simulated ? 512 : 8192;
+    /* What is saved fits into 128 MiB of the software driver, 32 GiB of a GPU. */
+    const int64_t most = simulated ? 30 * full : 64 * full;
+    int64_t tokens = o->schedule.kind == DEMO_SCHEDULE_DEFAULT ? full : full / 2;
+    while (tokens > full / 8 && tokens * demo_options_in_flight(o) > most) {
+        tokens /= 2;
+    }
+    preset(&o->steps, simulated ? 6 : 10);
+    preset(&o->tokens, tokens);
+    preset(&o->hidden, simulated ? 32 : 512);
+    preset(&o->ffn, simulated ? 32 : 256);
+    preset(&o->experts, simulated ? 8 : 16);
 }

@@ -6,13 +6,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/demo/schedule.h"
+
+/* What changes from the middle of the run on. */
+enum demo_drift {
+    DEMO_DRIFT_NONE,
+    DEMO_DRIFT_MICROBATCHES, /* as many more as there are stages */
+    DEMO_DRIFT_SIZES,        /* expert buffers of even layers grow by a quarter, others shrink */
+    DEMO_DRIFT_ZERO,         /* every fourth layer receives no row */
+    DEMO_DRIFT_SKIP,         /* a layer of each pass is left out */
+    DEMO_DRIFT_RENAME,       /* the range around the experts */
+    DEMO_N_DRIFTS
+};
+
 struct demo_options {
-    int64_t steps, layers, microbatches;
+    int64_t steps, layers; /* layers: of this process, in all chunks */
+    struct demo_schedule schedule;
+    int64_t eval_layers; /* run forward only after each step */
     int64_t tokens, hidden, ffn, experts, topk;
     uint64_t seed;
     double capacity; /* rows of an expert buffer over balanced rows; 0: the rows there are */
-    double skew;     /* relative spread of the rows that a layer receives */
+    double spread;   /* relative, of the rows that a layer receives */
     double rate;     /* of learning */
+    enum demo_drift drift;
     bool padding_zeros;
     bool relu;       /* instead of SwiGLU */
     bool own_stream; /* backward runs on a stream of its own */
@@ -25,5 +41,7 @@ struct demo_options {
 void demo_options_parse(struct demo_options *o, int argc, char **argv);
 /* Fills the sizes left open. */
 void demo_options_finish(struct demo_options *o, bool simulated);
+/* Passes of one layer whose saved tensors live at the same time, at most. */
+int64_t demo_options_in_flight(const struct demo_options *o);
 
 #endif

@@ -1,0 +1,1 @@
+"$P" demo --device simcuda --schedule interleaved --stages 4 --microbatches 6
