@@ -105,7 +105,8 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k)
 static bool batch_check(const struct ps_batch *b)
 {
     bool ok = b->n_items <= PS_BATCH_MAX && b->page_bytes >= PS_PAGE_BYTES_MIN &&
-              (b->page_bytes & (b->page_bytes - 1)) == 0;
+              (b->page_bytes & (b->page_bytes - 1)) == 0 && b->host_shift < 31 &&
+              (b->host_list == 0 || b->host_pieces != 0);
 
     for (uint32_t i = 0; ok && i < b->n_items; i++) {
         const struct ps_batch_item *item = &b->items[i];

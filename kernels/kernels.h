@@ -27,7 +27,7 @@ CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k);
 void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k);
 
 /*
- * Scans each page; stores non-uniform ones into pages taken from the free list; fills the tables;
+ * Scans each page; stores non-uniform ones into pages taken from the free lists; fills the tables;
  * writes each item's ledger word once all of the batch is stored. Sets each page's flag, if there
  * are flags: 1 when it is not uniform, else 0.
  */
@@ -37,7 +37,7 @@ CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *
 CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
                             CUstream stream, const struct ps_batch *b);
 /*
- * Gives the pages of the tables back to the free list; the tables are left as they are. Must be
+ * Gives the pages of the tables back to the free lists; the tables are left as they are. Must be
  * ordered after every stash and restore of these items and all earlier drop and grow.
  */
 CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
@@ -48,7 +48,7 @@ CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k
  */
 CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);
-/* Appends page numbers [first, first + count) to the free list. Ordered like drop. */
+/* Appends page numbers [first, first + count) to a free list, either one. Ordered like drop. */
 CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          uint64_t free_list, uint32_t first, uint32_t count);
 

@@ -2,18 +2,21 @@
 /*
  * Data shared by the stash kernels, the shim and the unit tests: plain C, no CUDA header.
  *
- * Pages: one pool of equal pages (a power of two from 512 B). The page grid of a tensor starts at
+ * Pages: one pool of equal pages (a power of two from 512 B), of which one part is device memory at
+ * consecutive addresses and the other pinned host memory in pieces of equal size. The page grid of a tensor starts at
  * the item's base; the last page may be short. A page whose 16-byte words are all equal is "uniform": its
  * word goes into the page table and no pool page is taken.
  *
- * Free list: a ring of page numbers with monotonic 64-bit counters, in device memory, moved by
- * kernels only:
+ * Free lists, one for each part: a ring of page numbers with monotonic 64-bit counters, in device memory,
+ * moved by kernels only:
  *   - head: pages taken so far, moved by stash kernels (atomic add). All stash launches of a pool
  *     run on one stream. A stash takes only pages the host knows to be free (pushes whose kernel
  *     the host has seen complete, or that precede it on its stream), so it never looks at tail.
  *   - tail: pages given so far, moved by drop and grow kernels, which are totally ordered by
  *     events: slots are written and fenced, then tail is published by the last thread.
  *   - tail - head = pages free; equals the capacity when nothing is out.
+ * A stash launch may take `device_pages` of the device's part: the pages that come first take those,
+ * all later ones are stored in host pages.
  * The ring has n_slots = a power of two >= the largest capacity the pool can ever have.
  */
 #ifndef PS_KERNELS_LAYOUT_H
@@ -25,6 +28,7 @@
 
 #define PS_BATCH_MAX      48 /* tensors in one launch: the batch is a by-value parameter */
 #define PS_PAGE_UNIFORM   UINT32_MAX
+#define PS_PAGE_HOST      0x80000000u /* bit of the number of a page in host memory */
 #define PS_PAGE_BYTES_MIN 512
 #define PS_PAGES_MAX      0xffffff /* of one tensor: a ledger counts in 24 bits */
 
@@ -38,16 +42,18 @@ struct ps_free_list {
     uint64_t head; /* pages taken so far */
     uint64_t tail; /* pages given so far */
     uint64_t n_slots;
-    uint64_t done;   /* blocks of the running stash launch that have finished; 0 between launches */
-    uint32_t *slots; /* uint32_t[n_slots] in device memory */
+    /* Of the running stash launch, in the device pages' list; 0 between launches. */
+    uint64_t done;    /* blocks that have finished */
+    uint64_t claimed; /* pages asked for, of either part; not counted without host pages */
+    uint32_t *slots;  /* uint32_t[n_slots] in device memory */
 };
 
 /* What one stash of one tensor stored: one aligned 64-bit word, so that it is read whole. */
-#define PS_LEDGER(_seq, _stored, _uniform)                                                         \
-    ((uint64_t)(_seq) << 48 | (uint64_t)(_stored) << 24 | (uint64_t)(_uniform))
-#define PS_LEDGER_SEQ(_w)     ((uint16_t)((_w) >> 48))
-#define PS_LEDGER_STORED(_w)  ((uint32_t)((_w) >> 24 & 0xffffff))
-#define PS_LEDGER_UNIFORM(_w) ((uint32_t)((_w)&0xffffff))
+#define PS_LEDGER(_seq, _device, _host)                                                            \
+    ((uint64_t)(_seq) << 48 | (uint64_t)(_device) << 24 | (uint64_t)(_host))
+#define PS_LEDGER_SEQ(_w)    ((uint16_t)((_w) >> 48))
+#define PS_LEDGER_DEVICE(_w) ((uint32_t)((_w) >> 24 & 0xffffff)) /* pages stored in device memory */
+#define PS_LEDGER_HOST(_w)   ((uint32_t)((_w)&0xffffff))         /* and in host memory */
 
 /*
  * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;
@@ -55,10 +61,11 @@ struct ps_free_list {
  * No two items of a batch share any memory that it writes.
  */
 struct ps_batch_item {
-    uint64_t data;   /* where the page grid starts; 16-byte aligned */
-    uint64_t bytes;  /* rounded up to 16 */
-    uint64_t table;  /* struct ps_page_entry[ceil(bytes / page_bytes)] */
-    uint64_t counts; /* uint64_t[2] in device memory: stored, uniform; 0 before and after a stash */
+    uint64_t data;  /* where the page grid starts; 16-byte aligned */
+    uint64_t bytes; /* rounded up to 16 */
+    uint64_t table; /* struct ps_page_entry[ceil(bytes / page_bytes)] */
+    uint64_t
+        counts; /* uint64_t[2] in device memory: stored there, on the host; 0 between stashes */
     uint64_t ledger; /* uint64_t in pinned host memory, written when the stash is done */
     /*
      * One byte a page of the memory behind `data`, in device memory; 0: none. Not 0: the page may differ from a
@@ -70,10 +77,14 @@ struct ps_batch_item {
 };
 
 struct ps_batch {
-    uint64_t pool;      /* base address of the pages */
-    uint64_t free_list; /* struct ps_free_list */
+    uint64_t pool;        /* base address of the device pages */
+    uint64_t host_pieces; /* uint64_t[] in device memory: addresses of the pieces of host pages */
+    uint64_t free_list;   /* struct ps_free_list of device pages */
+    uint64_t host_list;   /* of host pages; 0: there are none */
     uint32_t page_bytes;
     uint32_t n_items;
+    uint32_t device_pages; /* stash: that it may take, if there are host pages */
+    uint32_t host_shift;   /* log2 of the pages of a piece */
     struct ps_batch_item items[PS_BATCH_MAX];
 };
 
@@ -86,9 +97,9 @@ static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
 /* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
-static_assert(sizeof(struct ps_free_list) == 40, "five words");
+static_assert(sizeof(struct ps_free_list) == 48, "six words");
 static_assert(sizeof(struct ps_batch_item) == 56, "no padding");
-static_assert(offsetof(struct ps_batch, items) == 24, "no padding");
+static_assert(offsetof(struct ps_batch, items) == 48, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels that move tensors out to pages and back, and the page numbers of the free list with
+ * The kernels that move tensors out to pages and back, and the page numbers of the free lists with
  * them (layout.h says what lies where, and how launches must be ordered against each other). One
  * source for nvcc and, through dual.h, for the host compiler: right for any grid and block size.
  *
- * Blocks of one stash share only head, done and the counts, by atomic operations. Each page belongs
+ * Blocks of one stash share only heads, done, claimed and the counts, by atomic operations. Each page belongs
  * to one block: it scans in chunks and stops at the first that shows a difference, so that a page
  * of data costs one chunk more than its copy; only uniform pages are read to the end.
  */
@@ -67,6 +67,13 @@ PS_DEVICE struct place cursor_place(const struct ps_batch *b, const struct curso
 
 PS_DEVICE struct ps_vec *pool_page(const struct ps_batch *b, const struct cursor *c, uint32_t page)
 {
+    if ((page & PS_PAGE_HOST) != 0) {
+        const uint32_t at = page & ~PS_PAGE_HOST;
+        const uint64_t *pieces = (const uint64_t *)ps_address(b->host_pieces);
+        const uint64_t offset = at & ((1u << b->host_shift) - 1);
+        return (struct ps_vec *)ps_address(ps_load_u64(&pieces[at >> b->host_shift]) +
+                                           (offset << c->shift));
+    }
     return (struct ps_vec *)ps_address(b->pool + ((uint64_t)page << c->shift));
 }
 
@@ -146,8 +153,12 @@ PS_DEVICE void fill_page(struct ps_vec *to, uint64_t n, struct ps_vec word)
  * One thread. The slot was written by a launch whose end the host saw before it launched this one,
  * or that this one follows in its stream; a drop that runs at the same time writes other slots.
  */
-PS_DEVICE uint32_t take_page(struct ps_free_list *list)
+PS_DEVICE uint32_t take_page(const struct ps_batch *b)
 {
+    struct ps_free_list *list = (struct ps_free_list *)ps_address(b->free_list);
+    if (b->host_list != 0 && ps_atomic_add(&list->claimed, 1) >= b->device_pages) {
+        list = (struct ps_free_list *)ps_address(b->host_list);
+    }
     const uint64_t at = ps_atomic_add(&list->head, 1);
     return ps_load_u32(&list->slots[at & (list->n_slots - 1)]);
 }
@@ -158,11 +169,11 @@ PS_DEVICE void publish_ledgers(const struct ps_batch *b)
     for (uint32_t i = PS_THREAD; i < b->n_items; i += PS_N_THREADS) {
         const struct ps_batch_item *item = &b->items[i];
         uint64_t *counts = (uint64_t *)ps_address(item->counts);
-        const uint64_t stored = ps_load_u64(&counts[0]);
-        const uint64_t uniform = ps_load_u64(&counts[1]);
+        const uint64_t device = ps_load_u64(&counts[0]);
+        const uint64_t host = ps_load_u64(&counts[1]);
         counts[0] = 0;
         counts[1] = 0;
-        ps_publish_u64((uint64_t *)ps_address(item->ledger), PS_LEDGER(item->seq, stored, uniform));
+        ps_publish_u64((uint64_t *)ps_address(item->ledger), PS_LEDGER(item->seq, device, host));
     }
 }
 
@@ -185,16 +196,15 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
                 entry->page = PS_PAGE_UNIFORM;
                 entry->word[0] = word.x;
                 entry->word[1] = word.y;
-                ps_atomic_add(&counts[1], 1);
                 cursor_flag(&batch, &c, i, false);
             }
             continue;
         }
         /* The scan's barrier lies between the last page's readers of `page` and this writer. */
         if (PS_THREAD == 0) {
-            page = take_page(list);
+            page = take_page(&batch);
             entry->page = page;
-            ps_atomic_add(&counts[0], 1);
+            ps_atomic_add(&counts[(page & PS_PAGE_HOST) != 0], 1);
             cursor_flag(&batch, &c, i, true);
         }
         PS_SYNC();
@@ -214,12 +224,13 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
         PS_FENCE();
         if (PS_THREAD == 0) {
             list->done = 0;
+            list->claimed = 0;
         }
         publish_ledgers(&batch);
     }
 }
 
-/* Writes every page of the batch back. The free list is not touched. */
+/* Writes every page of the batch back. The free lists are not touched. */
 PS_KERNEL1(ps_restore, struct ps_batch, batch)
 {
     struct cursor c = cursor_start(&batch);
@@ -299,26 +310,37 @@ PS_DEVICE void publish_tail(struct ps_free_list *list, uint64_t tail)
 /* One block. Gives back the pages that the tables of the batch name. */
 PS_KERNEL1(ps_drop, struct ps_batch, batch)
 {
-    struct ps_free_list *const list = (struct ps_free_list *)ps_address(batch.free_list);
-    const uint64_t tail = ps_load_u64(&list->tail);
-    PS_SHARED uint64_t n_given;
+    const bool has_host = batch.host_list != 0;
+    struct ps_free_list *const device = (struct ps_free_list *)ps_address(batch.free_list);
+    struct ps_free_list *const host =
+        has_host ? (struct ps_free_list *)ps_address(batch.host_list) : device;
+    const uint64_t device_tail = ps_load_u64(&device->tail);
+    const uint64_t host_tail = ps_load_u64(&host->tail);
+    PS_SHARED uint64_t n_given[2]; /* device, host */
     struct cursor c = cursor_start(&batch);
 
     if (PS_THREAD == 0) {
-        n_given = 0;
+        n_given[0] = 0;
+        n_given[1] = 0;
     }
     PS_SYNC();
     for (uint64_t i = PS_THREAD; cursor_seek(&batch, &c, i); i += PS_N_THREADS) {
         const uint32_t page = cursor_entry(&batch, &c, i)->page;
         PS_YIELD();
         if (page != PS_PAGE_UNIFORM) {
-            const uint64_t at = tail + ps_atomic_add(&n_given, 1);
+            const bool on_host = (page & PS_PAGE_HOST) != 0;
+            struct ps_free_list *const list = on_host ? host : device;
+            const uint64_t at =
+                (on_host ? host_tail : device_tail) + ps_atomic_add(&n_given[on_host], 1);
             list->slots[at & (list->n_slots - 1)] = page;
         }
     }
     PS_SYNC();
     PS_YIELD();
-    publish_tail(list, tail + n_given);
+    publish_tail(device, device_tail + n_given[0]);
+    if (has_host) {
+        publish_tail(host, host_tail + n_given[1]);
+    }
 }
 
 /* One block. Pages [first, first + count) are new and free. */

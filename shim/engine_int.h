@@ -46,10 +46,12 @@ struct ps_chunk {
 struct ps_copy {
     struct ps_copy *next;
     struct ps_site *site;
-    uint64_t table;   /* device address of its page table */
-    uint64_t entry;   /* first entry in the table arena */
-    uint32_t n_pages; /* also the worst case that was reserved */
-    uint32_t stored;  /* pages taken from the pool; valid once settled */
+    uint64_t table; /* device address of its page table */
+    uint64_t entry; /* first entry in the table arena */
+    uint32_t n_pages;
+    uint32_t device_pages, host_pages; /* reserved: together the worst case; nothing once settled */
+    uint32_t stored;                   /* pages taken from the pool; valid once settled */
+    uint32_t spilled;                  /* of those, in host memory */
     uint32_t uniform;
     uint16_t ledger; /* number of its ledger word and counters */
     uint16_t seq;
@@ -139,6 +141,9 @@ struct ps_page_pool {
     uint64_t arena, arena_bytes;        /* device memory of free list, slots and counters */
     CUmemGenericAllocationHandle arena_handle;
     uint64_t list, counts; /* device addresses in it */
+    uint64_t host_list;    /* free list of host pages; 0: there are none */
+    uint64_t host_pieces;  /* device address of their pieces' addresses */
+    uint32_t host_shift;   /* log2 of the pages of a piece */
     uint64_t
         tables; /* reserved addresses of page tables, backed from the front as they are needed */
     uint64_t tables_room, tables_mapped; /* bytes */
@@ -284,8 +289,16 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all pages' memory back when nothing is out. Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
 uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
-/* NULL: no table room, no ledger word or no host memory. Lock held. */
+/* Pages that a stash may need and be certain to find, in device or host memory. Lock held. */
+uint64_t ps_pool_available(const struct ps_engine *e);
+/* A batch without items: a stash adds the device_pages of its copies to the batch's. */
+void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b);
+/*
+ * Reserves a place for every page, device pages first. NULL: they are not certain, or no table room, no ledger word or
+ * no host memory. Lock held.
+ */
 struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages);
+/* Also of a copy that was never stashed: what it reserved is free again. Lock held. */
 void ps_copy_free(struct ps_engine *e, struct ps_copy *c);
 /* The copy holds, or is to hold, [base, base + bytes); its flags, if any, are the caller's to set. */
 void ps_copy_item(const struct ps_engine *e, const struct ps_copy *c, uint64_t base, uint64_t bytes,

@@ -154,7 +154,8 @@ static void await_pages(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
     while (!e->stalled && ps_budget_available(&p->budget) < pages && p->drops != NULL &&
-           p->drops->settled && ps_budget_available(&p->budget) + p->budget.returning >= pages) {
+           p->drops->settled &&
+           ps_budget_available(&p->budget) + ps_budget_returning(&p->budget) >= pages) {
         struct ps_fence *f = ps_fence_ref(p->drops->dropped);
         if (!ps_fence_done(f)) {
             pthread_mutex_unlock(&ps_lock);
@@ -189,23 +190,17 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
     struct ps_page_pool *p = &e->pool;
     uint32_t n = 0;
 
-    memset(b, 0, offsetof(struct ps_batch, items));
-    b->pool = p->base;
-    b->free_list = p->list;
-    b->page_bytes = p->page_bytes;
+    ps_pool_batch(e, b);
     for (struct ps_tensor *t = g->tensors; t != NULL && n < PS_BATCH_MAX; t = t->next) {
         if (!movable(t)) {
             continue;
         }
         const uint32_t pages = ps_pool_pages(p, t->bytes);
-        if (!ps_budget_reserve(&p->budget, pages)) {
-            break;
-        }
         struct ps_copy *c = ps_copy_make(e, pages);
         if (c == NULL) {
-            ps_budget_cancel(&p->budget, pages);
             break;
         }
+        b->device_pages += c->device_pages;
         c->site = t->site;
         ps_copy_item(e, c, t->slot.base, t->bytes, &b->items[n]);
         fl->copy[n] = c;
@@ -219,7 +214,6 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
 static void undo(struct ps_engine *e, struct ps_flight *fl)
 {
     for (uint32_t i = 0; i < fl->n; i++) {
-        ps_budget_cancel(&e->pool.budget, fl->copy[i]->n_pages);
         ps_copy_free(e, fl->copy[i]);
     }
     free(fl);
@@ -361,10 +355,7 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                      struct ps_batch *b)
 {
-    memset(b, 0, offsetof(struct ps_batch, items));
-    b->pool = e->pool.base;
-    b->free_list = e->pool.list;
-    b->page_bytes = e->pool.page_bytes;
+    ps_pool_batch(e, b);
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
         ps_copy_item(e, t[i]->copy, t[i]->slot.base, t[i]->bytes, &b->items[i]);

@@ -285,7 +285,7 @@ static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
     p->mapped += piece->bytes;
     piece->next = p->pieces;
     p->pieces = piece;
-    ps_budget_grow(&p->budget, count);
+    ps_budget_grow(&p->budget, (struct ps_pages){count, 0});
     ps_counter_peak(&ps_counters.pool_bytes_peak, p->mapped);
     return true;
 }
@@ -322,7 +322,7 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
         return;
     }
     ensure_tables(e, pages);
-    const uint64_t available = ps_budget_available(&p->budget);
+    const uint64_t available = ps_pool_available(e);
     /* A growth runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
     if (available >= pages || p->growing || p->loose || !ps_fence_done(p->pushed)) {
         return;
@@ -372,7 +372,7 @@ void ps_pool_shrink(struct ps_engine *e)
     struct ps_pool_piece *pieces = p->pieces;
     p->pieces = NULL;
     p->mapped = 0;
-    p->budget.capacity = 0;
+    p->budget.capacity.device = 0;
     p->growing = true;
     pthread_mutex_unlock(&ps_lock);
     release_pieces(pieces);
@@ -380,25 +380,57 @@ void ps_pool_shrink(struct ps_engine *e)
     p->growing = false;
 }
 
+static struct ps_pages copy_reserved(const struct ps_copy *c)
+{
+    return (struct ps_pages){c->device_pages, c->host_pages};
+}
+
+static struct ps_pages copy_stored(const struct ps_copy *c)
+{
+    return (struct ps_pages){c->stored - c->spilled, c->spilled};
+}
+
+uint64_t ps_pool_available(const struct ps_engine *e)
+{
+    return ps_budget_available(&e->pool.budget);
+}
+
+void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b)
+{
+    const struct ps_page_pool *p = &e->pool;
+    memset(b, 0, offsetof(struct ps_batch, items));
+    b->pool = p->base;
+    b->host_pieces = p->host_pieces;
+    b->free_list = p->list;
+    b->host_list = p->host_list;
+    b->page_bytes = p->page_bytes;
+    b->host_shift = p->host_shift;
+}
+
 struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
 {
     struct ps_page_pool *p = &e->pool;
     struct ps_copy *c = calloc(1, sizeof(*c));
+    struct ps_pages reserved;
     uint64_t word;
-    if (c == NULL || n_pages > PS_LEDGER_STORED(~(uint64_t)0)) {
+    if (c == NULL || n_pages > PS_PAGES_MAX || !ps_budget_reserve(&p->budget, n_pages, &reserved)) {
         free(c);
         return NULL;
     }
     if (!ps_ranges_take(&p->ledger_free, 1, &word)) {
+        ps_budget_cancel(&p->budget, reserved);
         free(c);
         return NULL;
     }
     if (!ps_ranges_take(&p->entries, n_pages, &c->entry)) {
         ps_ranges_give(&p->ledger_free, word, 1);
+        ps_budget_cancel(&p->budget, reserved);
         free(c);
         return NULL;
     }
     c->n_pages = n_pages;
+    c->device_pages = (uint32_t)reserved.device;
+    c->host_pages = (uint32_t)reserved.host;
     c->ledger = (uint16_t)word;
     c->seq = ++p->seq;
     c->table = p->tables + c->entry * sizeof(struct ps_page_entry);
@@ -407,6 +439,9 @@ struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
 
 void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
 {
+    if (!c->settled) {
+        ps_budget_cancel(&e->pool.budget, copy_reserved(c));
+    }
     ps_fence_unref(&e->fences, c->stash);
     ps_fence_unref(&e->fences, c->dropped);
     ps_ranges_give(&e->pool.entries, c->entry, c->n_pages);
@@ -436,30 +471,31 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
 
     ps_assert(!c->settled);
     c->settled = true;
-    c->stored = PS_LEDGER_STORED(word);
-    c->uniform = PS_LEDGER_UNIFORM(word);
-    if (PS_LEDGER_SEQ(word) != c->seq || c->stored + c->uniform != c->n_pages) {
+    c->stored = PS_LEDGER_DEVICE(word) + PS_LEDGER_HOST(word);
+    c->spilled = PS_LEDGER_HOST(word);
+    if (PS_LEDGER_SEQ(word) != c->seq || c->stored > c->n_pages) {
         /* The context died before the kernel ran to its end; every later call of the job says so.
          * Keep the worst case. */
         ps_count(errors, 1);
         ps_error_once("a stash did not complete: the CUDA context has failed");
         c->stored = c->n_pages;
-        c->uniform = 0;
+        c->spilled = c->host_pages;
     }
+    c->uniform = c->n_pages - c->stored;
     if (c->site != NULL) {
         const bool eligible = ps_site_eligible(c->site);
         c->site->n_stashed++;
         c->site->n_uniform += c->uniform;
         e->learned = e->learned || eligible != ps_site_eligible(c->site);
     }
-    ps_budget_settle(&p->budget, c->n_pages, c->stored);
+    ps_budget_settle(&p->budget, copy_reserved(c), copy_stored(c));
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);
     ps_count(uniform_pages, c->uniform);
     ps_count(valid_bytes, bytes);
     ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
     if (c->dropping) {
-        ps_budget_drop(&p->budget, c->stored);
+        ps_budget_drop(&p->budget, copy_stored(c));
     }
 }
 
@@ -484,10 +520,7 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
     const uint64_t key = ps_stream_key(e->ctx, e->drop_stream);
     CUresult r = p->broken ? CUDA_ERROR_UNKNOWN : ps_fence_wait(after, key, e->drop_stream);
 
-    memset(&b, 0, sizeof(b));
-    b.pool = p->base;
-    b.free_list = p->list;
-    b.page_bytes = p->page_bytes;
+    ps_pool_batch(e, &b);
     b.n_items = n;
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         r = ps_fence_wait(t[i]->copy->stash, key, e->drop_stream);
@@ -512,7 +545,7 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
         c->dropping = true;
         c->dropped = ps_fence_ref(f);
         if (c->settled) {
-            ps_budget_drop(&p->budget, c->stored);
+            ps_budget_drop(&p->budget, copy_stored(c));
         }
         if (f == NULL) {
             continue; /* its pages and table stay taken for good */
@@ -539,7 +572,7 @@ void ps_pool_poll(struct ps_engine *e)
         if (p->drops == NULL) {
             p->drops_end = &p->drops;
         }
-        ps_budget_dropped(&p->budget, c->stored);
+        ps_budget_dropped(&p->budget, copy_stored(c));
         atomic_fetch_sub_explicit(&ps_counters.valid_bytes, (uint64_t)c->stored * p->page_bytes,
                                   memory_order_relaxed);
         ps_copy_free(e, c);

@@ -34,7 +34,7 @@ static void round_trip(struct pool *p, uint32_t n, unsigned uniform_percent, uin
                        enum order order)
 {
     struct tensor tensors[PS_BATCH_MAX];
-    const uint64_t capacity = p->capacity;
+    const uint64_t capacity = p->device.capacity;
 
     for (uint32_t i = 0; i < n; i++) {
         tensor_init(&tensors[i], p, random_bytes(p, capacity / n), uniform_percent);
@@ -46,7 +46,7 @@ static void round_trip(struct pool *p, uint32_t n, unsigned uniform_percent, uin
     pool_restore(p, tensors, n, n_blocks, order);
     pool_restore(p, tensors, n, BLOCKS_MAX, order);
     pool_drop(p, tensors, n);
-    ck_assert_uint_eq(pool_n_free(p), capacity);
+    ck_assert_uint_eq(pool_n_free(p), capacity + p->host.capacity);
     for (uint32_t i = 0; i < n; i++) {
         tensor_fini(&tensors[i]);
     }
@@ -119,10 +119,10 @@ START_TEST(all_zero_and_all_pattern_take_no_page)
     tensor_init(&t, &p, UINT64_C(100) * 4096 + 32, 100);
     ck_assert_uint_eq(t.n_stored, 0);
     pool_stash(&p, &t, 1, 3, ORDER_SHUFFLED);
-    ck_assert_uint_eq(p.list->head, 0);
+    ck_assert_uint_eq(p.device.list->head, 0);
     pool_restore(&p, &t, 1, 2, ORDER_SHUFFLED);
     pool_drop(&p, &t, 1);
-    ck_assert_uint_eq(p.list->tail, 1);
+    ck_assert_uint_eq(p.device.list->tail, 1);
     tensor_fini(&t);
     pool_fini(&p);
 }
@@ -182,9 +182,103 @@ START_TEST(the_ring_wraps_and_loses_no_page)
             tensor_fini(&tensors[k]);
         }
     }
-    ck_assert_uint_eq(p.tail - p.head, CAPACITY);
-    ck_assert_uint_gt(p.tail >> 32, 0);
-    ck_assert_uint_gt(p.head, (UINT64_C(1) << 32));
+    ck_assert_uint_eq(p.device.tail - p.device.head, CAPACITY);
+    ck_assert_uint_gt(p.device.tail >> 32, 0);
+    ck_assert_uint_gt(p.device.head, (UINT64_C(1) << 32));
+    pool_fini(&p);
+}
+END_TEST
+
+/* _i: page size, blocks and order of the blocks. Shares of 0, some, enough and more than there are. */
+START_TEST(pages_beyond_the_share_go_to_the_host)
+{
+    const uint32_t page_bytes = page_sizes[_i % N_PAGE_SIZES];
+    const uint64_t n_blocks = block_counts[_i / N_PAGE_SIZES % N_BLOCK_COUNTS];
+    const enum order order = (enum order)(_i / N_PAGE_SIZES / N_BLOCK_COUNTS);
+    const bool large = page_bytes > 65536;
+    const uint32_t capacity = large ? 3 : 40;
+    struct pool p;
+
+    pool_init(&p, page_bytes, capacity, 64, 77);
+    pool_add_host(&p, capacity + 3, 64, (uint32_t)(test_random(&p.rng) % 6));
+    for (int round = 0; round < (large ? 3 : 12); round++) {
+        const unsigned percent = (unsigned)(test_random(&p.rng) % 101);
+        const uint32_t n = large ? 1 : (uint32_t)(1 + test_random(&p.rng) % 6);
+
+        p.device_pages = round == 0 ? 0 : (uint32_t)(test_random(&p.rng) % (capacity + 1));
+        round_trip(&p, n, percent, n_blocks, order);
+    }
+    pool_fini(&p);
+}
+END_TEST
+
+/* Each part's pages are out at times and each ring passes its end. */
+START_TEST(both_rings_wrap_and_lose_no_page)
+{
+    enum { N = 8, ROUNDS = 600, CAPACITY = 16 };
+    struct pool p;
+    struct tensor tensors[N];
+    bool is_out[N] = {false};
+
+    pool_init(&p, 512, CAPACITY, CAPACITY, (UINT64_C(1) << 32) - 300 - (uint64_t)_i);
+    pool_add_host(&p, 2 * CAPACITY, 2 * CAPACITY, 3);
+    const uint64_t host_start = p.host.head;
+
+    for (int round = 0; round < ROUNDS + N; round++) {
+        const uint64_t k = round < ROUNDS ? test_random(&p.rng) % N : (uint64_t)(round - ROUNDS);
+        const enum order order = (enum order)(test_random(&p.rng) % N_ORDERS);
+        const uint64_t n_blocks = 1 + test_random(&p.rng) % 4;
+
+        if (is_out[k]) {
+            pool_restore(&p, &tensors[k], 1, n_blocks, order);
+            pool_drop(&p, &tensors[k], 1);
+            tensor_fini(&tensors[k]);
+            is_out[k] = false;
+            continue;
+        }
+        tensor_init(&tensors[k], &p, random_bytes(&p, 10), 30);
+        /* As the engine does: what is certain of the device, the rest certain on the host. */
+        const uint64_t n_device = p.device.tail - p.device.head;
+        const uint64_t n_host = p.host.tail - p.host.head;
+
+        p.device_pages = (uint32_t)(test_random(&p.rng) % (n_device + 1));
+        if (round < ROUNDS && tensors[k].n_pages <= p.device_pages + n_host) {
+            pool_stash(&p, &tensors[k], 1, n_blocks, order);
+            is_out[k] = true;
+        } else {
+            tensor_fini(&tensors[k]);
+        }
+    }
+    ck_assert_uint_eq(p.device.tail - p.device.head, CAPACITY);
+    ck_assert_uint_eq(p.host.tail - p.host.head, 2 * CAPACITY);
+    ck_assert_uint_gt(p.host.head, host_start + UINT64_C(4) * CAPACITY);
+    ck_assert_uint_gt(p.device.head, UINT64_C(1) << 32);
+    pool_fini(&p);
+}
+END_TEST
+
+START_TEST(host_pages_come_by_grow_too)
+{
+    struct pool p;
+    struct tensor t;
+
+    pool_init(&p, 512, 2, 2, 0);
+    pool_add_host(&p, 8, 8, 2);
+    tensor_init(&t, &p, UINT64_C(10) * 512, 0);
+    p.device_pages = 2;
+    pool_stash(&p, &t, 1, 3, ORDER_INTERLEAVED);
+    ck_assert_uint_eq(pool_n_free(&p), 0);
+    /* The host's eight are out; as if they were new, they come a second time once the first are back. */
+    pool_drop(&p, &t, 1);
+    pool_stash(&p, &t, 1, 3, ORDER_SHUFFLED);
+    ck_assert_uint_eq(PS_LEDGER_HOST(t.ledger), 8);
+    memset(t.table, 0xff, 10 * sizeof(*t.table));
+    pool_grow(&p, &p.host, 0, 5);
+    pool_grow(&p, &p.host, 5, 3);
+    pool_grow(&p, &p.device, 0, 2);
+    pool_stash(&p, &t, 1, 3, ORDER_SHUFFLED);
+    pool_restore(&p, &t, 1, 2, ORDER_SHUFFLED);
+    tensor_fini(&t);
     pool_fini(&p);
 }
 END_TEST
@@ -196,11 +290,11 @@ START_TEST(a_pool_grows_while_pages_are_out)
 
     pool_init_part(&p, 512, 40, 64, 0);
     ck_assert_uint_eq(pool_n_free(&p), 0);
-    pool_grow(&p, 0, 0);
-    pool_grow(&p, 0, 9);
+    pool_grow(&p, &p.device, 0, 0);
+    pool_grow(&p, &p.device, 0, 9);
     tensor_init(&tensors[0], &p, 4608, 0);
     pool_stash(&p, &tensors[0], 1, 2, ORDER_INTERLEAVED);
-    pool_grow(&p, 9, 31);
+    pool_grow(&p, &p.device, 9, 31);
     tensor_init(&tensors[1], &p, 15824, 0);
     pool_stash(&p, &tensors[1], 1, 3, ORDER_INTERLEAVED);
     ck_assert_uint_eq(pool_n_free(&p), 0);
@@ -240,9 +334,9 @@ START_TEST(a_ledger_word_holds_three_numbers)
     const uint64_t w = PS_LEDGER(0xfedc, PS_PAGES_MAX, 0x123456);
 
     ck_assert_uint_eq(PS_LEDGER_SEQ(w), 0xfedc);
-    ck_assert_uint_eq(PS_LEDGER_STORED(w), PS_PAGES_MAX);
-    ck_assert_uint_eq(PS_LEDGER_UNIFORM(w), 0x123456);
-    ck_assert_uint_eq(PS_LEDGER_UNIFORM(PS_LEDGER(0, 0, PS_PAGES_MAX)), PS_PAGES_MAX);
+    ck_assert_uint_eq(PS_LEDGER_DEVICE(w), PS_PAGES_MAX);
+    ck_assert_uint_eq(PS_LEDGER_HOST(w), 0x123456);
+    ck_assert_uint_eq(PS_LEDGER_HOST(PS_LEDGER(0, 0, PS_PAGES_MAX)), PS_PAGES_MAX);
 }
 END_TEST
 
@@ -285,6 +379,10 @@ int main(void)
     tcase_add_test(t, all_zero_and_all_pattern_take_no_page);
     tcase_add_test(t, tensors_without_bytes_get_their_ledger_word);
     tcase_add_loop_test(t, the_ring_wraps_and_loses_no_page, 0, slow ? 1 : 3);
+    tcase_add_loop_test(t, pages_beyond_the_share_go_to_the_host, 0,
+                        N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
+    tcase_add_loop_test(t, both_rings_wrap_and_lose_no_page, 0, slow ? 1 : 3);
+    tcase_add_test(t, host_pages_come_by_grow_too);
     tcase_add_test(t, a_pool_grows_while_pages_are_out);
     tcase_add_test(t, a_tensor_may_return_to_another_place);
     tcase_add_test(t, a_ledger_word_holds_three_numbers);

@@ -24,21 +24,31 @@ static uint64_t device(const void *p)
     return (uint64_t)(uintptr_t)p;
 }
 
-static uint32_t *slot(const struct pool *p, uint64_t at)
+static void *pointer(uint64_t address)
 {
-    return &p->list->slots[at % p->n_slots];
+    return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static uint32_t *slot(const struct part *part, uint64_t at)
+{
+    return &part->list->slots[at % part->n_slots];
+}
+
+static uint64_t n_free(const struct part *part)
+{
+    return part->tail - part->head;
 }
 
 uint64_t pool_n_free(const struct pool *p)
 {
-    return p->tail - p->head;
+    return n_free(&p->device) + n_free(&p->host);
 }
 
-static void shuffle(struct pool *p)
+static void shuffle(struct pool *p, struct part *part)
 {
-    for (uint64_t left = pool_n_free(p); left > 1; left--) {
-        uint32_t *a = slot(p, p->head + left - 1);
-        uint32_t *b = slot(p, p->head + test_random(&p->rng) % left);
+    for (uint64_t left = n_free(part); left > 1; left--) {
+        uint32_t *a = slot(part, part->head + left - 1);
+        uint32_t *b = slot(part, part->head + test_random(&p->rng) % left);
         const uint32_t page = *a;
 
         *a = *b;
@@ -46,74 +56,139 @@ static void shuffle(struct pool *p)
     }
 }
 
+static void init_part(struct pool *p, struct part *part, uint32_t n_first, uint64_t start)
+{
+    part->list = allocate(sizeof(*part->list));
+    part->list->slots = allocate(part->n_slots * sizeof(uint32_t));
+    memset(part->list->slots, POISON, part->n_slots * sizeof(uint32_t));
+    part->is_out = calloc(part->capacity, sizeof(bool));
+    ck_assert_ptr_nonnull(part->is_out);
+    part->head = start;
+    part->tail = start + n_first;
+    part->list->head = part->head;
+    part->list->tail = part->tail;
+    part->list->n_slots = part->n_slots;
+    part->list->done = 0;
+    part->list->claimed = 0;
+    for (uint32_t i = 0; i < n_first; i++) {
+        *slot(part, start + i) = part->bit | i;
+    }
+    for (uint32_t i = n_first; i < part->capacity; i++) {
+        part->is_out[i] = true;
+        part->n_out++;
+    }
+    shuffle(p, part);
+}
+
 static void init(struct pool *p, uint32_t n_first, uint64_t start)
 {
-    p->pages = allocate((uint64_t)p->capacity * p->page_bytes);
-    memset(p->pages, POISON, (uint64_t)p->capacity * p->page_bytes);
-    p->list = allocate(sizeof(*p->list));
-    p->list->slots = allocate(p->n_slots * sizeof(uint32_t));
-    memset(p->list->slots, POISON, p->n_slots * sizeof(uint32_t));
-    p->is_out = calloc(p->capacity, sizeof(bool));
-    ck_assert_ptr_nonnull(p->is_out);
+    const uint64_t bytes = (uint64_t)p->device.capacity * p->page_bytes;
+
+    p->pages = allocate(bytes);
+    memset(p->pages, POISON, bytes);
     p->rng = p->page_bytes + start;
-    p->head = start;
-    p->tail = start + n_first;
-    p->list->head = p->head;
-    p->list->tail = p->tail;
-    p->list->n_slots = p->n_slots;
-    p->list->done = 0;
-    for (uint32_t i = 0; i < n_first; i++) {
-        *slot(p, start + i) = i;
-    }
-    for (uint32_t i = n_first; i < p->capacity; i++) {
-        p->is_out[i] = true;
-        p->n_out++;
-    }
-    shuffle(p);
+    init_part(p, &p->device, n_first, start);
     pool_check(p);
 }
 
 void pool_init(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
                uint64_t start)
 {
-    *p = (struct pool){.page_bytes = page_bytes, .capacity = capacity, .n_slots = n_slots};
+    *p = (struct pool){.page_bytes = page_bytes,
+                       .device = {.capacity = capacity, .n_slots = n_slots}};
     init(p, capacity, start);
 }
 
 void pool_init_part(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
                     uint32_t n_first)
 {
-    *p = (struct pool){.page_bytes = page_bytes, .capacity = capacity, .n_slots = n_slots};
+    *p = (struct pool){.page_bytes = page_bytes,
+                       .device = {.capacity = capacity, .n_slots = n_slots}};
     init(p, n_first, 0);
+}
+
+void pool_add_host(struct pool *p, uint32_t capacity, uint64_t n_slots, uint32_t shift)
+{
+    const uint64_t bytes = (uint64_t)p->page_bytes << shift;
+
+    p->host = (struct part){.bit = PS_PAGE_HOST, .capacity = capacity, .n_slots = n_slots};
+    p->host_shift = shift;
+    p->n_pieces = (capacity + (1u << shift) - 1) >> shift;
+    p->pieces = allocate(p->n_pieces * sizeof(uint64_t));
+    for (uint32_t i = 0; i < p->n_pieces; i++) {
+        void *piece = allocate(bytes);
+
+        memset(piece, POISON, bytes);
+        p->pieces[i] = device(piece);
+    }
+    init_part(p, &p->host, capacity, test_random(&p->rng) >> 20);
+    pool_check(p);
+}
+
+static void fini_part(struct part *part)
+{
+    if (part->list != NULL) {
+        free(part->list->slots);
+        free(part->list);
+        free(part->is_out);
+    }
 }
 
 void pool_fini(struct pool *p)
 {
+    fini_part(&p->device);
+    fini_part(&p->host);
+    for (uint32_t i = 0; i < p->n_pieces; i++) {
+        free(pointer(p->pieces[i]));
+    }
+    free(p->pieces);
     free(p->pages);
-    free(p->list->slots);
-    free(p->list);
-    free(p->is_out);
 }
 
-void pool_check(const struct pool *p)
+static void check_part(const struct part *part)
 {
-    bool *seen = calloc(p->capacity, sizeof(bool));
+    bool *seen = calloc(part->capacity, sizeof(bool));
 
     ck_assert_ptr_nonnull(seen);
-    ck_assert_uint_eq(p->list->done, 0);
-    ck_assert_uint_eq(p->list->n_slots, p->n_slots);
-    ck_assert_uint_eq(p->list->head, p->head);
-    ck_assert_uint_eq(p->list->tail, p->tail);
-    ck_assert_uint_eq(p->tail - p->head + p->n_out, p->capacity);
-    for (uint64_t at = p->head; at < p->tail; at++) {
-        const uint32_t page = *slot(p, at);
+    ck_assert_uint_eq(part->list->done, 0);
+    ck_assert_uint_eq(part->list->claimed, 0);
+    ck_assert_uint_eq(part->list->n_slots, part->n_slots);
+    ck_assert_uint_eq(part->list->head, part->head);
+    ck_assert_uint_eq(part->list->tail, part->tail);
+    ck_assert_uint_eq(part->tail - part->head + part->n_out, part->capacity);
+    for (uint64_t at = part->head; at < part->tail; at++) {
+        const uint32_t page = *slot(part, at) ^ part->bit;
 
-        ck_assert_uint_lt(page, p->capacity);
-        ck_assert_msg(!p->is_out[page], "page %u is out, and free", page);
+        ck_assert_uint_lt(page, part->capacity);
+        ck_assert_msg(!part->is_out[page], "page %u is out, and free", page);
         ck_assert_msg(!seen[page], "page %u is free twice", page);
         seen[page] = true;
     }
     free(seen);
+}
+
+void pool_check(const struct pool *p)
+{
+    check_part(&p->device);
+    if (p->host.list != NULL) {
+        check_part(&p->host);
+    }
+}
+
+static struct part *part_of(struct pool *p, uint32_t page)
+{
+    return (page & PS_PAGE_HOST) != 0 ? &p->host : &p->device;
+}
+
+static unsigned char *page_at(const struct pool *p, uint32_t page)
+{
+    const uint32_t at = page & ~PS_PAGE_HOST;
+
+    if ((page & PS_PAGE_HOST) == 0) {
+        return p->pages + (uint64_t)at * p->page_bytes;
+    }
+    return (unsigned char *)pointer(p->pieces[at >> p->host_shift]) +
+           (uint64_t)(at & ((1u << p->host_shift) - 1)) * p->page_bytes;
 }
 
 /* One page of a tensor, `words` 16-byte words long, of a kind that is not uniform. */
@@ -232,7 +307,11 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
 {
     memset(b, POISON, sizeof(*b));
     b->pool = device(p->pages);
-    b->free_list = device(p->list);
+    b->free_list = device(p->device.list);
+    b->host_list = device(p->host.list);
+    b->host_pieces = device(p->pieces);
+    b->host_shift = p->host_shift;
+    b->device_pages = p->device_pages;
     b->page_bytes = p->page_bytes;
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -248,23 +327,55 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
     }
 }
 
-/* The page must be one of those the model saw at the head of the list, and now leaves them. */
-static void check_stored(struct pool *p, const struct tensor *t, uint64_t i, bool *taken)
-{
-    const uint32_t page = t->table[i].page;
+/* What a stash of n_stored pages must take of each part. */
+struct taken {
+    uint64_t n_device, n_host;
+    bool *device, *host; /* by page: to be taken, and not seen in a table yet */
+};
 
-    ck_assert_uint_lt(page, p->capacity);
-    ck_assert_msg(taken[page], "page %u was not at the head of the list, or was taken twice", page);
-    taken[page] = false;
-    p->is_out[page] = true;
-    p->n_out++;
-    ck_assert_msg(memcmp(p->pages + (uint64_t)page * p->page_bytes, t->copy + i * p->page_bytes,
-                         page_length(t, p, i)) == 0,
-                  "page %u does not hold page %lu of the tensor", page, i);
+static bool *note_taken(const struct part *part, uint64_t n)
+{
+    bool *taken = calloc(part->capacity + 1, sizeof(bool));
+
+    ck_assert_ptr_nonnull(taken);
+    ck_assert_uint_le(n, n_free(part));
+    for (uint64_t at = part->head; at < part->head + n; at++) {
+        taken[*slot(part, at) ^ part->bit] = true;
+    }
+    return taken;
 }
 
-static void check_table(struct pool *p, const struct tensor *t, bool *taken)
+static struct taken foresee(const struct pool *p, uint64_t n_stored)
 {
+    const bool limited = p->host.list != NULL && n_stored > p->device_pages;
+    const uint64_t n_device = limited ? p->device_pages : n_stored;
+
+    return (struct taken){n_device, n_stored - n_device, note_taken(&p->device, n_device),
+                          note_taken(&p->host, n_stored - n_device)};
+}
+
+/* The page must be one of those the model saw at the head of its list, and now leaves them. */
+static void check_stored(struct pool *p, const struct tensor *t, uint64_t i,
+                         const struct taken *taken)
+{
+    const uint32_t page = t->table[i].page;
+    struct part *part = part_of(p, page);
+    bool *of_part = part == &p->host ? taken->host : taken->device;
+
+    ck_assert_uint_lt(page ^ part->bit, part->capacity);
+    ck_assert_msg(of_part[page ^ part->bit],
+                  "page %x was not at the head of its list, or was taken twice", page);
+    of_part[page ^ part->bit] = false;
+    part->is_out[page ^ part->bit] = true;
+    part->n_out++;
+    ck_assert_msg(memcmp(page_at(p, page), t->copy + i * p->page_bytes, page_length(t, p, i)) == 0,
+                  "page %x does not hold page %lu of the tensor", page, i);
+}
+
+static void check_table(struct pool *p, const struct tensor *t, const struct taken *taken)
+{
+    uint64_t n_host = 0;
+
     for (uint64_t i = 0; i < t->n_pages; i++) {
         const unsigned char *at = t->copy + i * p->page_bytes;
 
@@ -273,8 +384,10 @@ static void check_table(struct pool *p, const struct tensor *t, bool *taken)
             ck_assert(memcmp(t->table[i].word, at, 16) == 0);
         } else {
             check_stored(p, t, i, taken);
+            n_host += (t->table[i].page & PS_PAGE_HOST) != 0;
         }
     }
+    ck_assert_uint_eq(t->ledger, PS_LEDGER(t->seq, t->n_stored - n_host, n_host));
 }
 
 void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
@@ -282,35 +395,30 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
 {
     struct ps_batch b;
     void *params[] = {&b};
-    bool *taken = calloc(p->capacity, sizeof(bool));
     uint64_t n_stored = 0;
 
-    ck_assert_ptr_nonnull(taken);
     for (uint32_t i = 0; i < n; i++) {
         tensors[i].seq = (uint16_t)test_random(&p->rng);
         n_stored += tensors[i].n_stored;
     }
-    ck_assert_uint_le(n_stored, pool_n_free(p));
-    for (uint64_t at = p->head; at < p->head + n_stored; at++) {
-        taken[*slot(p, at)] = true;
-    }
+    const struct taken taken = foresee(p, n_stored);
+
     fill_batch(&b, p, tensors, n);
     kernels_launch("ps_stash", params, n_blocks, order, &p->rng);
 
-    p->head += n_stored;
+    p->device.head += taken.n_device;
+    p->host.head += taken.n_host;
     for (uint32_t i = 0; i < n; i++) {
         const struct tensor *t = &tensors[i];
 
         tensor_check(t, i);
-        check_table(p, t, taken);
+        check_table(p, t, &taken);
         check_flags(t, p);
         ck_assert_uint_eq(t->counts[0], 0);
         ck_assert_uint_eq(t->counts[1], 0);
-        ck_assert_uint_eq(PS_LEDGER_SEQ(t->ledger), t->seq);
-        ck_assert_uint_eq(PS_LEDGER_STORED(t->ledger), t->n_stored);
-        ck_assert_uint_eq(PS_LEDGER_UNIFORM(t->ledger), t->n_uniform);
     }
-    free(taken);
+    free(taken.device);
+    free(taken.host);
     pool_check(p);
 }
 
@@ -342,7 +450,7 @@ void pool_clean(struct pool *p, struct tensor *tensors, uint32_t n, unsigned fla
     void *params[] = {&b};
 
     fill_batch(&b, p, tensors, n);
-    b.pool = b.free_list = 0;
+    b.pool = b.free_list = b.host_list = b.host_pieces = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct tensor *t = &tensors[i];
 
@@ -379,27 +487,30 @@ void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n)
             const uint32_t page = tensors[i].table[k].page;
 
             if (page != PS_PAGE_UNIFORM) {
-                ck_assert(p->is_out[page]);
-                p->is_out[page] = false;
-                p->n_out--;
-                p->tail++;
-                memset(p->pages + (uint64_t)page * p->page_bytes, POISON, p->page_bytes);
+                struct part *part = part_of(p, page);
+
+                ck_assert(part->is_out[page ^ part->bit]);
+                part->is_out[page ^ part->bit] = false;
+                part->n_out--;
+                part->tail++;
+                memset(page_at(p, page), POISON, p->page_bytes);
             }
         }
     }
     pool_check(p);
 }
 
-void pool_grow(struct pool *p, uint32_t first, uint32_t count)
+void pool_grow(struct pool *p, struct part *part, uint32_t first, uint32_t count)
 {
-    uint64_t list = device(p->list);
-    void *params[] = {&list, &first, &count};
+    uint64_t list = device(part->list);
+    uint32_t number = part->bit | first;
+    void *params[] = {&list, &number, &count};
 
     kernels_launch("ps_grow", params, 1, ORDER_RISING, &p->rng);
     for (uint32_t i = 0; i < count; i++) {
-        p->is_out[first + i] = false;
-        p->n_out--;
-        p->tail++;
+        part->is_out[first + i] = false;
+        part->n_out--;
+        part->tail++;
     }
     pool_check(p);
 }

@@ -28,16 +28,25 @@ const struct ps_sim_kernel *kernels_find(const char *name);
 void kernels_launch(const char *name, void *const *params, uint64_t n_blocks, enum order order,
                     uint64_t *rng);
 
-struct pool {
-    uint32_t page_bytes;
+/* The device's or the host's pages. */
+struct part {
+    uint32_t bit; /* 0 or PS_PAGE_HOST */
     uint32_t capacity;
     uint64_t n_slots;
-    unsigned char *pages;
-    struct ps_free_list *list;
+    struct ps_free_list *list; /* NULL: there is no such part */
     /* The model: what the counters must be, and which pages are out. */
     uint64_t head, tail;
     bool *is_out;
     uint64_t n_out;
+};
+
+struct pool {
+    uint32_t page_bytes;
+    struct part device, host;
+    unsigned char *pages;
+    uint64_t *pieces; /* of host pages */
+    uint32_t n_pieces, host_shift;
+    uint32_t device_pages; /* that the next stash may take; no limit without host pages */
     uint64_t rng;
 };
 
@@ -60,8 +69,10 @@ void pool_init(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t 
 /* Only pages below n_first are on the list; the rest come by pool_grow. */
 void pool_init_part(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint64_t n_slots,
                     uint32_t n_first);
+/* Host pages in pieces of 2^shift, all free, in random order. */
+void pool_add_host(struct pool *p, uint32_t capacity, uint64_t n_slots, uint32_t shift);
 void pool_fini(struct pool *p);
-/* Counters and ring against the model. */
+/* Counters and rings against the model. */
 void pool_check(const struct pool *p);
 uint64_t pool_n_free(const struct pool *p);
 
@@ -80,6 +91,7 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
 void pool_clean(struct pool *p, struct tensor *tensors, uint32_t n, unsigned flag_percent,
                 uint64_t n_blocks, enum order order);
 void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n);
-void pool_grow(struct pool *p, uint32_t first, uint32_t count);
+/* part: of p. */
+void pool_grow(struct pool *p, struct part *part, uint32_t first, uint32_t count);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Region names and nesting, page accounting, address ranges, sizes, sites, rules of groups. */
+/* Region names and nesting, address ranges, sizes, sites, rules of groups. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/budget.h"
 #include "policy/group.h"
 #include "policy/ranges.h"
 #include "policy/region.h"
@@ -98,69 +97,6 @@ START_TEST(a_deeper_push_of_the_same_name_closes_what_an_exception_left_open)
     ck_assert_int_eq(ps_region_stack_pop(&s), PS_REGION_CLOSE);
     ck_assert_int_eq(ps_region_stack_pop(&s), PS_REGION_NONE);
     ck_assert_int_eq(ps_region_stack_push(&s, 3), PS_REGION_OPEN);
-}
-END_TEST
-
-/* ---- pages ---- */
-
-START_TEST(a_stash_counts_with_its_worst_case_until_it_is_seen)
-{
-    struct ps_budget b = {.capacity = 100};
-    ck_assert(ps_budget_reserve(&b, 60));
-    ck_assert(!ps_budget_reserve(&b, 41));
-    ck_assert(ps_budget_reserve(&b, 40));
-    ps_budget_settle(&b, 60, 10);
-    ck_assert_uint_eq(ps_budget_available(&b), 50);
-    ps_budget_drop(&b, 10);
-    ck_assert_uint_eq(ps_budget_available(&b), 50);
-    ps_budget_dropped(&b, 10);
-    ck_assert_uint_eq(ps_budget_available(&b), 60);
-    ps_budget_cancel(&b, 40);
-    ck_assert(ps_budget_idle(&b));
-    ps_budget_grow(&b, 5);
-    ck_assert_uint_eq(ps_budget_available(&b), 105);
-}
-END_TEST
-
-START_TEST(pages_are_never_promised_twice)
-{
-    struct ps_budget b = {.capacity = 1000};
-    uint64_t worst[16] = {0};
-    uint64_t stored[16] = {0};
-    unsigned n_bad = 0;
-    int phase[16] = {0}; /* 0 none, 1 in flight, 2 held, 3 returning */
-
-    for (int i = 0; i < 100000; i++) {
-        const int k = (int)(rng() % 16);
-        const uint64_t want = rng() % 200;
-        switch (phase[k]) {
-        case 0:
-            if (ps_budget_reserve(&b, want)) {
-                worst[k] = want;
-                phase[k] = 1;
-            }
-            break;
-        case 1:
-            stored[k] = worst[k] == 0 ? 0 : rng() % (worst[k] + 1);
-            ps_budget_settle(&b, worst[k], stored[k]);
-            phase[k] = 2;
-            break;
-        case 2:
-            ps_budget_drop(&b, stored[k]);
-            phase[k] = 3;
-            break;
-        default:
-            ps_budget_dropped(&b, stored[k]);
-            phase[k] = 0;
-            break;
-        }
-        uint64_t taken = 0;
-        for (int j = 0; j < 16; j++) {
-            taken += phase[j] == 0 ? 0 : phase[j] == 1 ? worst[j] : stored[j];
-        }
-        n_bad += ps_budget_available(&b) != 1000 - taken;
-    }
-    ck_assert_uint_eq(n_bad, 0);
 }
 END_TEST
 
@@ -322,8 +258,6 @@ int main(void)
     tcase_add_test(t, a_long_name_is_cut_and_a_long_list_refused);
     tcase_add_test(t, an_instance_is_one_push_and_pop);
     tcase_add_test(t, a_deeper_push_of_the_same_name_closes_what_an_exception_left_open);
-    tcase_add_test(t, a_stash_counts_with_its_worst_case_until_it_is_seen);
-    tcase_add_test(t, pages_are_never_promised_twice);
     tcase_add_test(t, ranges_do_not_overlap_and_merge_again);
     tcase_add_test(t, nothing_is_handed_out_of_nothing);
     tcase_add_loop_test(t, chunks_add_up_and_waste_little, 0, 2);

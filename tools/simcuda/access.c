@@ -602,6 +602,44 @@ void sim_check_free(struct sim_op *op, CUdeviceptr base, uint64_t bytes)
     set_freed(base, op->clock->op);
 }
 
+/* ---- pinned host memory, as far as the stash kernels use it ---- */
+
+struct sim_check_area {
+    struct hb_unit *unit;
+    struct hb_map *map;
+};
+
+static void access_host(struct hb_op *op, CUdeviceptr address, uint64_t bytes, enum hb_mode mode)
+{
+    struct sim_hostmem *h =
+        sim_hostmem_find((const void *)(uintptr_t)address); /* NOLINT(performance-no-int-to-ptr) */
+
+    if (h == NULL) {
+        hb_fault(hb, op, address, mode == HB_WRITE);
+        return;
+    }
+    const CUdeviceptr base = (CUdeviceptr)(uintptr_t)h->base;
+
+    if (h->check == NULL) {
+        h->check = sim_calloc(1, sizeof(*h->check));
+        h->check->unit = hb_unit_create(hb, h->bytes, "pinned host memory");
+        h->check->map = hb_map(hb, h->check->unit, 0, h->bytes, base);
+    }
+    const uint64_t left = h->bytes - (address - base);
+
+    hb_access(hb, op, h->check->map, address - base, bytes < left ? bytes : left, mode);
+}
+
+void sim_check_hostmem_gone(struct sim_hostmem *h)
+{
+    if (h->check != NULL) {
+        hb_unmap(hb, h->check->map, "cuMemFreeHost", NULL);
+        hb_unit_destroy(hb, h->check->unit);
+        free(h->check);
+        h->check = NULL;
+    }
+}
+
 /* ---- device code ---- */
 
 static void tell_touches(struct sim_op *op)
@@ -625,7 +663,11 @@ static void tell_range(void *arg, CUdeviceptr address, uint64_t bytes, enum sim_
     };
     struct sim_op *op = arg;
 
-    access_range(op->clock->op, address, bytes, modes[mode]);
+    if (mode == SIM_PK_HOST_READ || mode == SIM_PK_HOST_WRITE) {
+        access_host(op->clock->op, address, bytes, mode == SIM_PK_HOST_READ ? HB_READ : HB_WRITE);
+    } else {
+        access_range(op->clock->op, address, bytes, modes[mode]);
+    }
 }
 
 bool sim_access_run(struct sim_op *op, void (*fn)(void *), void *arg, struct sim_fault *fault_p)

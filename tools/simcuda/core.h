@@ -202,8 +202,9 @@ struct sim_hostmem {
     bool registered; /* the job's own memory */
     struct sim_ctx *ctx;
     uint64_t serial;
+    struct sim_check_area *check; /* the checker's; NULL until a stash kernel has used it */
 };
-const struct sim_hostmem *sim_hostmem_find(const void *p);
+struct sim_hostmem *sim_hostmem_find(const void *p);
 bool sim_hostmem_pinned(const void *p, size_t bytes);
 void sim_hostmem_ctx_gone(struct sim_ctx *ctx);
 

@@ -8,7 +8,7 @@
 static struct sim_hostmem **areas;
 static size_t n_areas;
 
-const struct sim_hostmem *sim_hostmem_find(const void *p)
+struct sim_hostmem *sim_hostmem_find(const void *p)
 {
     const uintptr_t address = (uintptr_t)p;
     for (size_t i = 0; i < n_areas; i++) {
@@ -41,6 +41,7 @@ static void add(struct sim_ctx *ctx, void *base, size_t bytes, unsigned flags, b
 static void drop(size_t i)
 {
     sim_late_forget(areas[i]->base, areas[i]->bytes);
+    sim_check_hostmem_gone(areas[i]);
     if (!areas[i]->registered) {
         free(areas[i]->base);
     }

@@ -54,11 +54,6 @@ bool sim_pk_claims(const struct sim_op *op)
     return kind == PK_RESTORE || kind == PK_CLEAN;
 }
 
-static bool moves_list(enum pk_kind kind)
-{
-    return kind == PK_STASH || kind == PK_DROP || kind == PK_GROW;
-}
-
 static bool has_table(enum pk_kind kind)
 {
     return kind == PK_STASH || kind == PK_RESTORE || kind == PK_DROP;
@@ -87,15 +82,25 @@ static const struct ps_batch *batch_of(const struct sim_op *op)
     return op->launch.params[0];
 }
 
-static CUdeviceptr list_address(const struct sim_op *op)
+#define N_LISTS 2
+
+/* The lists it may move, 0 where there is none. A grow moves one. */
+static CUdeviceptr list_address(const struct sim_op *op, int which)
 {
-    return kind_of(op) == PK_GROW ? *(const uint64_t *)op->launch.params[0]
-                                  : batch_of(op)->free_list;
+    const enum pk_kind kind = kind_of(op);
+
+    if (kind == PK_GROW) {
+        return which == 0 ? *(const uint64_t *)op->launch.params[0] : 0;
+    }
+    if (kind == PK_STASH || kind == PK_DROP) {
+        return which == 0 ? batch_of(op)->free_list : batch_of(op)->host_list;
+    }
+    return 0;
 }
 
-static bool read_list(const struct sim_op *op, struct ps_free_list *list)
+static bool read_list(CUdeviceptr at, struct ps_free_list *list)
 {
-    return read_device(list, list_address(op), sizeof(*list)) && list->n_slots > 0;
+    return at != 0 && read_device(list, at, sizeof(*list)) && list->n_slots > 0;
 }
 
 static CUdeviceptr slots_address(const struct ps_free_list *list)
@@ -108,9 +113,11 @@ void sim_pk_declare(const struct sim_op *op)
     const enum pk_kind kind = kind_of(op);
     struct ps_free_list list;
 
-    if (moves_list(kind)) {
-        sim_fault_declare(list_address(op), sizeof(list));
-        if (read_list(op, &list)) {
+    for (int i = 0; i < N_LISTS; i++) {
+        const CUdeviceptr at = list_address(op, i);
+
+        if (read_list(at, &list)) {
+            sim_fault_declare(at, sizeof(list));
             sim_fault_declare(slots_address(&list), list.n_slots * sizeof(uint32_t));
         }
     }
@@ -136,6 +143,9 @@ void sim_pk_declare(const struct sim_op *op)
     }
     const struct sim_mapping *piece;
 
+    if (b->host_list != 0 && sim_va_find(b->host_pieces, &piece, NULL)) {
+        sim_fault_declare(b->host_pieces, piece->base + piece->bytes - b->host_pieces);
+    }
     /* The pool is mapped in pieces, one behind the other. */
     for (CUdeviceptr at = b->pool;
          (kind == PK_STASH || kind == PK_RESTORE) && sim_va_find(at, &piece, NULL);) {
@@ -159,6 +169,27 @@ size_t sim_pk_host_words(const struct sim_op *op, uint64_t *fields[SIM_PK_WORDS_
     return n;
 }
 
+static void tell_page(struct sim_op *op, uint32_t page, uint64_t bytes, bool write,
+                      sim_pk_tell_fn tell)
+{
+    const struct ps_batch *b = batch_of(op);
+    uint64_t piece;
+
+    if ((page & PS_PAGE_HOST) == 0) {
+        tell(op, b->pool + (uint64_t)page * b->page_bytes, bytes,
+             write ? SIM_PK_WRITE : SIM_PK_READ);
+        return;
+    }
+    const uint64_t at = page & ~PS_PAGE_HOST;
+    const CUdeviceptr entry = b->host_pieces + (at >> b->host_shift) * sizeof(piece);
+
+    tell(op, entry, sizeof(piece), SIM_PK_READ);
+    if (read_device(&piece, entry, sizeof(piece))) {
+        tell(op, piece + (at & ((UINT64_C(1) << b->host_shift) - 1)) * b->page_bytes, bytes,
+             write ? SIM_PK_HOST_WRITE : SIM_PK_HOST_READ);
+    }
+}
+
 /* The pages that the tables of a restore name. */
 static void tell_pages(struct sim_op *op, const struct ps_batch *b,
                        const struct ps_batch_item *item, sim_pk_tell_fn tell)
@@ -170,8 +201,7 @@ static void tell_pages(struct sim_op *op, const struct ps_batch *b,
             entry.page != PS_PAGE_UNIFORM) {
             const uint64_t left = item->bytes - p * b->page_bytes;
 
-            tell(op, b->pool + (uint64_t)entry.page * b->page_bytes,
-                 left < b->page_bytes ? left : b->page_bytes, SIM_PK_READ);
+            tell_page(op, entry.page, left < b->page_bytes ? left : b->page_bytes, false, tell);
         }
     }
 }
@@ -211,39 +241,48 @@ void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn
         return;
     }
     state->begun = true;
-    if (moves_list(kind)) {
-        tell(op, list_address(op), sizeof(list), SIM_PK_LIST);
-        state->head = !read_list(op, &list) ? 0 : kind == PK_STASH ? list.head : list.tail;
+    for (int i = 0; i < N_LISTS; i++) {
+        const CUdeviceptr at = list_address(op, i);
+
+        if (at != 0) {
+            tell(op, at, sizeof(list), SIM_PK_LIST);
+            state->head[i] = !read_list(at, &list) ? 0 : kind == PK_STASH ? list.head : list.tail;
+        }
     }
     if (kind != PK_GROW) {
         tell_items(op, kind, tell);
     }
 }
 
-/* Slots and pages that the step took from the list (stash) or slots it gave to it (drop, grow). */
-void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
+static void tell_slots(struct sim_op *op, CUdeviceptr list_at, uint64_t *head, sim_pk_tell_fn tell)
 {
     const enum pk_kind kind = kind_of(op);
     struct ps_free_list list;
 
-    if (!moves_list(kind) || !read_list(op, &list)) {
+    if (!read_list(list_at, &list)) {
         return;
     }
     uint64_t end = kind == PK_STASH ? list.head : list.tail;
 
-    if (end - state->head > list.n_slots) {
-        end = state->head; /* not a list */
+    if (end - *head > list.n_slots) {
+        end = *head; /* not a list */
     }
-    for (; state->head < end; state->head++) {
+    for (; *head < end; (*head)++) {
         const CUdeviceptr slot =
-            slots_address(&list) + (state->head & (list.n_slots - 1)) * sizeof(uint32_t);
+            slots_address(&list) + (*head & (list.n_slots - 1)) * sizeof(uint32_t);
         uint32_t page;
 
         tell(op, slot, sizeof(page), kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
         if (kind == PK_STASH && read_device(&page, slot, sizeof(page))) {
-            const struct ps_batch *b = batch_of(op);
-
-            tell(op, b->pool + (uint64_t)page * b->page_bytes, b->page_bytes, SIM_PK_WRITE);
+            tell_page(op, page, batch_of(op)->page_bytes, true, tell);
         }
+    }
+}
+
+/* Slots and pages that the step took from the lists (stash) or slots it gave to them (drop, grow). */
+void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
+{
+    for (int i = 0; i < N_LISTS; i++) {
+        tell_slots(op, list_address(op, i), &state->head[i], tell);
     }
 }

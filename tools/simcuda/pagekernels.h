@@ -11,7 +11,9 @@
 enum sim_pk_mode {
     SIM_PK_READ,
     SIM_PK_WRITE,
-    SIM_PK_LIST /* the free list: kernels that move its two ends may run at the same time */
+    SIM_PK_LIST,      /* a free list: kernels that move its two ends may run at the same time */
+    SIM_PK_HOST_READ, /* pinned host memory */
+    SIM_PK_HOST_WRITE,
 };
 typedef void (*sim_pk_tell_fn)(void *op, CUdeviceptr address, uint64_t bytes,
                                enum sim_pk_mode mode);
@@ -19,7 +21,7 @@ typedef void (*sim_pk_tell_fn)(void *op, CUdeviceptr address, uint64_t bytes,
 /* Kept with an operation; zero at first. */
 struct sim_pk_state {
     bool begun;
-    uint64_t head; /* of the free list, up to which pages taken have been told */
+    uint64_t head[2]; /* of the free lists, up to which pages taken (or given) have been told */
 };
 
 /* The operation is a launch of a kernel known here. */

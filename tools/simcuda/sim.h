@@ -112,6 +112,7 @@ enum sim_op_state { SIM_OP_QUEUED, SIM_OP_RUNNING, SIM_OP_DONE };
 
 struct sim_blocks;
 struct sim_late;
+struct sim_hostmem;
 struct sim_launch {
     const struct ps_sim_kernel *row;
     void **params; /* n_params pointers into one allocation that follows them */
@@ -261,6 +262,8 @@ void sim_check_pages_fresh(uint64_t first_page, uint64_t n_pages);
 /* A mapping appeared or is about to go; m->serial tells successive ones at one address apart. */
 void sim_check_mapped(const struct sim_mapping *m);
 void sim_check_unmapping(const struct sim_mapping *m);
+/* Pinned host memory is about to be unpinned. */
+void sim_check_hostmem_gone(struct sim_hostmem *h);
 /* At the end of the process: prints the reports on stderr and returns how many there were. */
 uint64_t sim_check_finish(void);
 uint64_t sim_check_reports(void); /* so far */
