@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The demo on the software driver: demo.py plain|stash|schedules|drifts COMMAND DEMO SIMCUDA. Speaks TAP.
+"""The demo on the software driver: demo.py plain|stash|schedules|drifts|plan COMMAND DEMO SIMCUDA. Speaks TAP.
 
 plain: the job itself is reproducible bit for bit, whatever its padding holds, and its threads are ordered.
 stash: `pagedstash demo` finds the same bits under the stash, and less memory.
 schedules: the same bits in pipelines and with evaluation in between; what is told of the steps adds up.
 drifts: the same bits when the schedule changes in the middle of the run.
+plan: what a learned plan promises for the steps after learning, at the sizes of the demo.
 """
 import json
 import os
@@ -97,6 +98,19 @@ def check_steps(command, *args):
     assert result["padding_bytes"] > 2 * result["balanced_bytes"] > 0, f"at capacity 4: {result}"
 
 
+def check_plan(command, *args):
+    result = run_command(command, {}, *args)
+    steady, plain, stash = result["steady"], result["plain"]["peak_bytes"], result["stash"]["peak_bytes"]
+    most = plain - result["padding_bytes"] + 2.2 * result["layer_tail_bytes"] + 0.1 * result["balanced_bytes"]
+    told = f"{steady}, peaks {plain} {stash}, limit {most:.0f}, phases {result['phases']}"
+    assert result["phases"]["captured"] == steady["steps"] > 1, f"no plan: {told}"
+    wrong = [name for name in ("map_calls", "host_syncs", "plan_misses", "idle_waits") if steady[name] != 0]
+    assert not wrong, f"{wrong}: {told}"
+    assert steady["remaps"] <= 32 * steady["steps"], f"remaps: {told}"
+    assert steady["valid_bytes"] > 0 and steady["bytes_moved"] <= 0.15 * 2 * steady["valid_bytes"], f"moved: {told}"
+    assert stash <= most, f"memory: {told}"
+
+
 def check_drift(command, kind, *args):
     """The bits are the same, and what changes does change something."""
     small = ("--steps=6", "--layers=4", "--tokens=256", *args)
@@ -185,6 +199,17 @@ def schedule_tests(command, demo, simcuda):
     ]
 
 
+def plan_tests(command, *_):
+    pipelines = [("1f1b", 2, 0, 16), ("1f1b", 4, 0, 32), ("1f1b", 4, 3, 8), ("1f1b", 4, 1, 8),
+                 ("interleaved", 2, 0, 16), ("interleaved", 4, 0, 32), ("interleaved", 4, 3, 8)]
+    return [
+        ("default", lambda: check_plan(command)),
+        *((f"{kind}_stage_{stage}_of_{stages}_with_{n}_microbatches",
+           lambda a=(f"--schedule={kind}", f"--stages={stages}", f"--stage={stage}", f"--microbatches={n}"):
+           check_plan(command, *a)) for kind, stages, stage, n in pipelines),
+    ]
+
+
 def drift_tests(command, demo, simcuda):
     pipeline = ("--schedule=interleaved", "--stages=2", "--microbatches=4")
     return [
@@ -198,7 +223,8 @@ def drift_tests(command, demo, simcuda):
 
 
 def main():
-    tests = {"plain": plain_tests, "stash": stash_tests, "schedules": schedule_tests, "drifts": drift_tests}[sys.argv[1]](*sys.argv[2:])
+    tests = {"plain": plain_tests, "stash": stash_tests, "schedules": schedule_tests, "drifts": drift_tests,
+             "plan": plan_tests}[sys.argv[1]](*sys.argv[2:])
     print(f"1..{len(tests)}", flush=True)
     for number, (name, test) in enumerate(tests, 1):
         try:
