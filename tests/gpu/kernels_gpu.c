@@ -1,50 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stash kernels on whatever device the driver offers (a GPU, or simcuda with small sizes):
- * random tensors go out to pages, are overwritten, come back and are compared bit for bit, guards
- * between them included; tables, ledgers and the free list are compared with what the host
- * computes. Prints one JSON object on one line; exit 0 if all was right, 1 if not, 77 where there
- * is no device. One thread.
+ * random tensors go out to pages of both parts, are overwritten, come back and are compared bit for
+ * bit, guards between them included; tables, ledgers, flags and the free lists are compared with
+ * what the host computes. Prints one JSON object on one line; exit 0 if all was right, 1 if not, 77
+ * where there is no device. One thread.
  */
 #include <dlfcn.h>
 #include <getopt.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
+#include "tests/gpu/kernels_scene.h"
 
-#include "kernels/kernels.h"
-
-#define GUARD_BYTES  512
-#define GUARD        0xC3
-#define POISON_WORD  0xA5A5A5A5u
 #define REPEATS_MAX  99
-#define COUNTS_BYTES (2 * sizeof(uint64_t)) /* of one tensor */
-#define EXIT_SKIPPED 77                     /* meson's */
-
-#define EXTRA_FNS(_fn)                                                                             \
-    _fn(cuInit, 2000) _fn(cuDeviceGet, 2000) _fn(cuDeviceGetName, 2000)                            \
-        _fn(cuDevicePrimaryCtxRetain, 7000) _fn(cuDevicePrimaryCtxRelease, 11000)                  \
-            _fn(cuMemAlloc, 3020) _fn(cuMemFree, 3020) _fn(cuMemcpyHtoD, 3020)                     \
-                _fn(cuMemcpyDtoH, 3020) _fn(cuMemcpyDtoDAsync, 3020) _fn(cuEventElapsedTime, 2000)
-
-struct extra {
-#define DECLARE(_name, _version) PFN_##_name##_v##_version _name;
-    EXTRA_FNS(DECLARE)
-#undef DECLARE
-};
-
-static struct ps_driver drv;
-static struct extra extra;
-static uint64_t rng;
-static int n_failures;
-static int n_checks;
+#define EXIT_SKIPPED 77 /* meson's */
 
 static struct {
     uint64_t bytes; /* of the timed runs */
@@ -61,328 +34,6 @@ static struct {
     .repeats = 15,
 };
 
-struct tensor {
-    uint64_t offset; /* in the region */
-    uint64_t bytes;
-    uint64_t n_pages;
-    uint64_t n_uniform;
-    uint64_t first_entry; /* in the table that all share */
-};
-
-/* Tensors in one region of device memory, guards between them, and a pool that holds them all. */
-struct scene {
-    uint32_t page_bytes;
-    uint32_t n;
-    struct tensor tensors[PS_BATCH_MAX];
-    uint64_t region_bytes, n_entries, n_stored, capacity, n_slots;
-    unsigned char *want, *got; /* the region on the host */
-    CUdeviceptr region, pool, list, slots, table, counts;
-    uint64_t *ledgers; /* pinned */
-    uint64_t n_taken;  /* the free list's head as it must be */
-    struct ps_batch batch;
-};
-
-__attribute__((format(printf, 1, 2), noreturn)) static void die(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    fprintf(stderr, "kernels_gpu: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    exit(EXIT_FAILURE);
-}
-
-static void must(CUresult result, const char *what)
-{
-    const char *name = NULL;
-
-    if (result != CUDA_SUCCESS) {
-        if (drv.cuGetErrorName != NULL) {
-            (void)drv.cuGetErrorName(result, &name);
-        }
-        die("%s: %s (%d)", what, name != NULL ? name : "CUDA error", (int)result);
-    }
-}
-#define MUST(_call) must((_call), #_call)
-
-static void check(bool ok, const struct scene *s, const char *what)
-{
-    n_checks++;
-    if (!ok) {
-        n_failures++;
-        if (n_failures <= 20) {
-            fprintf(stderr, "FAILED %s: %u tensors, page %u, %llu bytes\n", what, s->n,
-                    s->page_bytes, (unsigned long long)s->region_bytes);
-        }
-    }
-}
-
-static uint64_t random_word(void)
-{
-    uint64_t z = rng += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static void *host_alloc(uint64_t bytes)
-{
-    void *p = malloc(bytes > 0 ? bytes : 1);
-
-    if (p == NULL) {
-        die("no %llu bytes of host memory", (unsigned long long)bytes);
-    }
-    return p;
-}
-
-/* ---- content ---- */
-
-static void make_random(unsigned char *at, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < bytes; i += 8) {
-        const uint64_t v = random_word();
-
-        memcpy(at + i, &v, 8);
-    }
-}
-
-static void make_uniform(unsigned char *at, uint64_t bytes)
-{
-    uint64_t word[2] = {0, 0};
-
-    if (random_word() % 2 == 0) {
-        word[0] = random_word();
-        word[1] = random_word();
-    }
-    for (uint64_t i = 0; i < bytes; i += 16) {
-        memcpy(at + i, word, 16);
-    }
-}
-
-static bool is_uniform(const unsigned char *at, uint64_t bytes)
-{
-    return memcmp(at, at + 16, bytes - 16) == 0;
-}
-
-struct content {
-    unsigned uniform_percent;
-    unsigned almost_percent; /* of all pages: uniform but for one bit */
-};
-
-static uint64_t page_length(const struct scene *s, const struct tensor *t, uint64_t page)
-{
-    const uint64_t left = t->bytes - page * s->page_bytes;
-
-    return left < s->page_bytes ? left : s->page_bytes;
-}
-
-static void make_tensor(struct scene *s, struct tensor *t, const struct content *c)
-{
-    for (uint64_t i = 0; i < t->n_pages; i++) {
-        unsigned char *at = s->want + t->offset + i * s->page_bytes;
-        const uint64_t bytes = page_length(s, t, i);
-        const uint64_t kind = random_word() % 100;
-
-        if (kind < c->uniform_percent + c->almost_percent) {
-            make_uniform(at, bytes);
-        } else {
-            make_random(at, bytes);
-        }
-        if (kind < c->almost_percent && bytes > 0) {
-            at[random_word() % bytes] ^= (unsigned char)(1u << random_word() % 8);
-        }
-        t->n_uniform += is_uniform(at, bytes) ? 1 : 0;
-    }
-    s->n_stored += t->n_pages - t->n_uniform;
-}
-
-/* ---- a scene ---- */
-
-static uint64_t round_up(uint64_t v, uint64_t to)
-{
-    return (v + to - 1) / to * to;
-}
-
-static void lay_out(struct scene *s, uint64_t bytes)
-{
-    uint64_t at = GUARD_BYTES;
-
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct tensor *t = &s->tensors[i];
-        const uint64_t less = random_word() % (s->page_bytes / 16) * 16;
-        const uint64_t share = round_up(bytes / s->n, 16);
-
-        t->offset = at;
-        t->bytes = share > less ? share - less : 16;
-        t->n_pages = (t->bytes + s->page_bytes - 1) / s->page_bytes;
-        t->first_entry = s->n_entries;
-        s->n_entries += t->n_pages;
-        at += round_up(t->bytes, GUARD_BYTES) + GUARD_BYTES;
-    }
-    s->region_bytes = at;
-    s->capacity = s->n_entries;
-    s->n_slots = 1;
-    while (s->n_slots < s->capacity) {
-        s->n_slots *= 2;
-    }
-}
-
-static void fill_batch(struct scene *s)
-{
-    struct ps_batch *b = &s->batch;
-
-    b->pool = s->pool;
-    b->free_list = s->list;
-    b->page_bytes = s->page_bytes;
-    b->n_items = s->n;
-    for (uint32_t i = 0; i < s->n; i++) {
-        b->items[i].data = s->region + s->tensors[i].offset;
-        b->items[i].bytes = s->tensors[i].bytes;
-        b->items[i].table = s->table + s->tensors[i].first_entry * sizeof(struct ps_page_entry);
-        b->items[i].counts = s->counts + i * COUNTS_BYTES;
-        b->items[i].ledger = (uint64_t)(uintptr_t)&s->ledgers[i];
-    }
-}
-
-static void device_fill(CUdeviceptr at, uint64_t bytes, uint32_t word)
-{
-    MUST(drv.cuMemsetD32Async(at, word, bytes / 4, CU_STREAM_LEGACY));
-}
-
-/* Allocates, uploads, and has the grow kernel make the free list in two pieces. */
-static void scene_create(struct scene *s, const struct ps_kernels *k)
-{
-    struct ps_free_list list = {.n_slots = s->n_slots};
-    const uint32_t half = (uint32_t)(s->capacity / 2);
-
-    MUST(extra.cuMemAlloc(&s->region, s->region_bytes));
-    MUST(extra.cuMemAlloc(&s->pool, s->capacity * s->page_bytes));
-    MUST(extra.cuMemAlloc(&s->list, sizeof(list)));
-    MUST(extra.cuMemAlloc(&s->slots, round_up(s->n_slots * 4, 512)));
-    MUST(extra.cuMemAlloc(&s->table, s->n_entries * sizeof(struct ps_page_entry)));
-    MUST(extra.cuMemAlloc(&s->counts, PS_BATCH_MAX * COUNTS_BYTES));
-    MUST(drv.cuMemHostAlloc((void **)&s->ledgers, PS_BATCH_MAX * sizeof(uint64_t), 0));
-    device_fill(s->pool, s->capacity * s->page_bytes, POISON_WORD);
-    device_fill(s->table, s->n_entries * sizeof(struct ps_page_entry), POISON_WORD);
-    device_fill(s->counts, PS_BATCH_MAX * COUNTS_BYTES, 0);
-    memcpy(&list.slots, &s->slots, sizeof(list.slots));
-    list.head = list.tail = s->n_taken = random_word() >> 20;
-    MUST(extra.cuMemcpyHtoD(s->list, &list, sizeof(list)));
-    MUST(extra.cuMemcpyHtoD(s->region, s->want, s->region_bytes));
-    MUST(ps_kernels_grow(&drv, k, CU_STREAM_LEGACY, s->list, 0, half));
-    MUST(ps_kernels_grow(&drv, k, CU_STREAM_LEGACY, s->list, half, (uint32_t)s->capacity - half));
-    MUST(drv.cuCtxSynchronize());
-    fill_batch(s);
-}
-
-static void scene_init(struct scene *s, uint32_t n, uint32_t page_bytes, uint64_t bytes,
-                       const struct content *c)
-{
-    memset(s, 0, sizeof(*s));
-    s->n = n;
-    s->page_bytes = page_bytes;
-    lay_out(s, bytes);
-    s->want = host_alloc(s->region_bytes);
-    s->got = host_alloc(s->region_bytes);
-    memset(s->want, GUARD, s->region_bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        make_tensor(s, &s->tensors[i], c);
-    }
-}
-
-static void scene_fini(struct scene *s)
-{
-    MUST(drv.cuCtxSynchronize());
-    const CUdeviceptr all[] = {s->region, s->pool, s->list, s->slots, s->table, s->counts};
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        MUST(extra.cuMemFree(all[i]));
-    }
-    MUST(drv.cuMemFreeHost(s->ledgers));
-    free(s->want);
-    free(s->got);
-}
-
-/* ---- checks; the device must be idle ---- */
-
-static void check_list(const struct scene *s, uint64_t n_free)
-{
-    struct ps_free_list list;
-    uint32_t *slots = host_alloc(s->n_slots * 4);
-    bool *seen = calloc(s->capacity, sizeof(bool));
-    bool ok = seen != NULL;
-
-    MUST(extra.cuMemcpyDtoH(&list, s->list, sizeof(list)));
-    MUST(extra.cuMemcpyDtoH(slots, s->slots, s->n_slots * 4));
-    ok = ok && list.done == 0 && list.head == s->n_taken && list.tail - list.head == n_free;
-    for (uint64_t at = list.head; ok && at < list.tail; at++) {
-        const uint32_t page = slots[at % s->n_slots];
-
-        ok = page < s->capacity && !seen[page];
-        if (ok) {
-            seen[page] = true;
-        }
-    }
-    check(ok, s, "the free list holds each free page once");
-    free(seen);
-    free(slots);
-}
-
-static void check_table(const struct scene *s)
-{
-    const uint64_t bytes = s->n_entries * sizeof(struct ps_page_entry);
-    struct ps_page_entry *table = host_alloc(bytes);
-    bool ok = true;
-
-    MUST(extra.cuMemcpyDtoH(table, s->table, bytes));
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct tensor *t = &s->tensors[i];
-
-        for (uint64_t k = 0; k < t->n_pages; k++) {
-            const struct ps_page_entry *e = &table[t->first_entry + k];
-            const unsigned char *at = s->want + t->offset + k * s->page_bytes;
-
-            if (is_uniform(at, page_length(s, t, k))) {
-                ok = ok && e->page == PS_PAGE_UNIFORM && memcmp(e->word, at, 16) == 0;
-            } else {
-                ok = ok && e->page < s->capacity;
-            }
-        }
-    }
-    check(ok, s, "the table names uniform pages with their word, and no others");
-    free(table);
-}
-
-static void check_stashed(struct scene *s)
-{
-    uint64_t counts[PS_BATCH_MAX][2];
-    bool ledgers = true;
-    bool zero = true;
-
-    MUST(extra.cuMemcpyDtoH(counts, s->counts, sizeof(counts)));
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct tensor *t = &s->tensors[i];
-
-        ledgers = ledgers && s->ledgers[i] == PS_LEDGER(s->batch.items[i].seq,
-                                                        t->n_pages - t->n_uniform, t->n_uniform);
-        zero = zero && counts[i][0] == 0 && counts[i][1] == 0;
-    }
-    s->n_taken += s->n_stored;
-    check(ledgers, s, "the ledgers say what was stored");
-    check(zero, s, "the counts are zero again");
-    check_table(s);
-    check_list(s, s->capacity - s->n_stored);
-}
-
-static void check_region(const struct scene *s, const char *what)
-{
-    MUST(extra.cuMemcpyDtoH(s->got, s->region, s->region_bytes));
-    check(memcmp(s->got, s->want, s->region_bytes) == 0, s, what);
-}
-
 /* ---- runs ---- */
 
 struct streams {
@@ -390,20 +41,19 @@ struct streams {
     CUevent stashed, start, end;
 };
 
-static void poison(const struct scene *s, CUstream stream)
+/* The last restore's flags: what is not uniform goes. Then nothing is flagged: nothing is touched. */
+static void check_clean(struct scene *s, const struct ps_kernels *k, const struct streams *st)
 {
-    for (uint32_t i = 0; i < s->n; i++) {
-        MUST(drv.cuMemsetD32Async(s->region + s->tensors[i].offset, POISON_WORD,
-                                  s->tensors[i].bytes / 4, stream));
-    }
-}
-
-static void next_seq(struct scene *s)
-{
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->batch.items[i].seq = (uint16_t)random_word();
-        s->ledgers[i] = ~UINT64_C(0);
-    }
+    expect_cleaned(s);
+    MUST(ps_kernels_clean(&drv, k, st->in, &s->batch));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "a clean zeroes the flagged pages, and no others");
+    check_flags(s);
+    poison(s, st->in);
+    expect_poison(s);
+    MUST(ps_kernels_clean(&drv, k, st->in, &s->batch));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "a clean leaves pages alone that are not flagged");
 }
 
 /* Out on one stream, back on another, as the engine does. */
@@ -414,8 +64,12 @@ static void run_case(const struct ps_kernels *k, const struct streams *st, uint3
 
     scene_init(&s, n, page_bytes, options.case_bytes, c);
     scene_create(&s, k);
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 3; round++) {
         next_seq(&s);
+        /* All on the device, then some, then all on the host. */
+        scene_share(&s, round == 0   ? s.capacity
+                        : round == 1 ? random_word() % (s.n_stored + 1)
+                                     : 0);
         MUST(ps_kernels_stash(&drv, k, st->out, &s.batch));
         MUST(drv.cuStreamSynchronize(st->out));
         check_stashed(&s);
@@ -427,8 +81,10 @@ static void run_case(const struct ps_kernels *k, const struct streams *st, uint3
         MUST(ps_kernels_drop(&drv, k, st->in, &s.batch));
         MUST(drv.cuStreamSynchronize(st->in));
         check_region(&s, "every byte came back and no other was written");
-        check_list(&s, s.capacity);
+        check_flags(&s);
+        check_all_free(&s);
     }
+    check_clean(&s, k, st);
     scene_fini(&s);
 }
 
@@ -460,6 +116,7 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
     scene_init(&s, PS_BATCH_MAX, 512, options.case_bytes / 4, &mixed);
     scene_create(&s, k);
     next_seq(&s);
+    scene_share(&s, s.n_stored / 4);
     struct ps_batch half[2] = {s.batch, s.batch};
 
     half[0].n_items = half[1].n_items = PS_BATCH_MAX / 2;
@@ -473,30 +130,35 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
             MUST(ps_kernels_restore(&drv, k, st->in, to_drop));
             MUST(ps_kernels_drop(&drv, k, st->in, to_drop));
         }
+        uint64_t n_stored = 0;
+
         for (uint64_t i = 0; i < n_half; i++) {
             const uint64_t at = (uint64_t)(round % 2) * n_half + i;
 
-            s.n_taken += s.tensors[at].n_pages - s.tensors[at].n_uniform;
+            n_stored += s.tensors[at].n_pages - s.tensors[at].n_uniform;
         }
+        scene_took(&s, n_stored);
         MUST(drv.cuStreamSynchronize(st->out));
         MUST(drv.cuStreamSynchronize(st->in));
         for (uint64_t i = 0; i < n_half; i++) {
             MUST(drv.cuMemsetD32Async(to_stash->items[i].data, POISON_WORD,
                                       to_stash->items[i].bytes / 4, st->out));
         }
+        MUST(drv.cuEventRecord(st->stashed, st->out));
+        MUST(drv.cuStreamWaitEvent(st->in, st->stashed, 0));
     }
     MUST(drv.cuStreamSynchronize(st->out));
     MUST(ps_kernels_restore(&drv, k, st->in, &half[1]));
     MUST(ps_kernels_drop(&drv, k, st->in, &half[1]));
     MUST(drv.cuStreamSynchronize(st->in));
     check_region(&s, "every byte came back when both ends of the list moved");
-    check_list(&s, s.capacity);
+    check_all_free(&s);
     scene_fini(&s);
 }
 
 /* ---- timed runs ---- */
 
-enum timed { T_STASH, T_RESTORE, T_DROP, T_COPY, N_TIMED };
+enum timed { T_STASH, T_RESTORE, T_DROP, T_CLEAN, T_CLEAN_NONE, T_COPY, N_TIMED };
 
 struct times {
     float ms[N_TIMED][REPEATS_MAX];
@@ -548,6 +210,20 @@ static void time_once(struct scene *s, const struct ps_kernels *k, const struct 
     t->ms[T_DROP][i] = end(st);
 }
 
+/* Of what the last restore flagged, then of nothing. The region is no longer what it was. */
+static void time_clean(struct scene *s, const struct ps_kernels *k, const struct streams *st,
+                       struct times *t, int i)
+{
+    /* The flags are as they were: the tables still are. */
+    MUST(ps_kernels_restore(&drv, k, st->out, &s->batch));
+    begin(st);
+    MUST(ps_kernels_clean(&drv, k, st->out, &s->batch));
+    t->ms[T_CLEAN][i] = end(st);
+    begin(st);
+    MUST(ps_kernels_clean(&drv, k, st->out, &s->batch));
+    t->ms[T_CLEAN_NONE][i] = end(st);
+}
+
 static double gb_s(uint64_t bytes, double ms)
 {
     return ms > 0 ? (double)bytes / ms * 1e-6 : 0;
@@ -555,7 +231,7 @@ static double gb_s(uint64_t bytes, double ms)
 
 /* Bytes moved: a stash reads all and writes what it stores; a restore the other way round. */
 static void time_content(const char *name, const struct content *c, const struct ps_kernels *k,
-                         const struct streams *st)
+                         const struct streams *st, bool on_host)
 {
     struct scene s;
     struct times t;
@@ -564,6 +240,9 @@ static void time_content(const char *name, const struct content *c, const struct
 
     scene_init(&s, options.n_tensors, options.page_bytes, options.bytes, c);
     scene_create(&s, k);
+    if (on_host) {
+        scene_share(&s, 0);
+    }
     for (uint32_t i = 0; i < s.n; i++) {
         bytes += s.tensors[i].bytes;
         uniform += s.tensors[i].n_uniform;
@@ -572,7 +251,10 @@ static void time_content(const char *name, const struct content *c, const struct
         time_once(&s, k, st, &t, i);
     }
     check_region(&s, "every byte came back from the timed runs");
-    check_list(&s, s.capacity);
+    check_all_free(&s);
+    for (int i = 0; i < options.repeats; i++) {
+        time_clean(&s, k, st, &t, i);
+    }
     const uint64_t pool_bytes = s.capacity * s.page_bytes;
     const uint64_t copied = pool_bytes < s.region_bytes ? pool_bytes : s.region_bytes;
     const uint64_t moved = 2 * bytes - uniform * s.page_bytes;
@@ -585,12 +267,14 @@ static void time_content(const char *name, const struct content *c, const struct
     const double stash = median(&t, T_STASH);
     const double restore = median(&t, T_RESTORE);
 
-    printf(",\"%s\":{\"bytes\":%llu,\"pages\":%llu,\"uniform_pages\":%llu,\"stash_ms\":%.4f,"
-           "\"restore_ms\":%.4f,\"drop_ms\":%.4f,\"stash_gb_s\":%.1f,\"restore_gb_s\":%.1f,"
-           "\"driver_copy_ms\":%.4f,\"driver_copy_gb_s\":%.1f}",
-           name, (unsigned long long)bytes, (unsigned long long)s.n_entries,
-           (unsigned long long)uniform, stash, restore, median(&t, T_DROP), gb_s(moved, stash),
-           gb_s(moved, restore), median(&t, T_COPY), gb_s(2 * copied, median(&t, T_COPY)));
+    printf(
+        ",\"%s\":{\"bytes\":%llu,\"pages\":%llu,\"uniform_pages\":%llu,\"stash_ms\":%.4f,"
+        "\"restore_ms\":%.4f,\"drop_ms\":%.4f,\"clean_ms\":%.4f,\"clean_none_ms\":%.4f,\"stash_gb_s\":%.1f,\"restore_gb_s\":%.1f,"
+        "\"driver_copy_ms\":%.4f,\"driver_copy_gb_s\":%.1f}",
+        name, (unsigned long long)bytes, (unsigned long long)s.n_entries,
+        (unsigned long long)uniform, stash, restore, median(&t, T_DROP), median(&t, T_CLEAN),
+        median(&t, T_CLEAN_NONE), gb_s(moved, stash), gb_s(moved, restore), median(&t, T_COPY),
+        gb_s(2 * copied, median(&t, T_COPY)));
     scene_fini(&s);
 }
 
@@ -757,9 +441,10 @@ int main(int argc, char **argv)
     load_kernels(&k);
     run_cases(&k, &st);
     run_both_ends(&k, &st);
-    time_content("random", &random_only, &k, &st);
-    time_content("half_uniform", &half, &k, &st);
-    time_content("uniform", &uniform, &k, &st);
+    time_content("random", &random_only, &k, &st, false);
+    time_content("half_uniform", &half, &k, &st, false);
+    time_content("uniform", &uniform, &k, &st, false);
+    time_content("half_uniform_on_the_host", &half, &k, &st, true);
     ps_kernels_unload(&drv, &k);
     MUST(extra.cuDevicePrimaryCtxRelease(device));
     printf(",\"checks\":%d,\"failures\":%d,\"passed\":%s}\n", n_checks, n_failures,
