@@ -205,7 +205,7 @@ static void add_small(uint32_t thread, int64_t bytes)
     const uint64_t change =
         small_bytes > small_told ? small_bytes - small_told : small_told - small_bytes;
 
-    if (change >= PS_TRACE_SMALL || change >= ps_options.min_bytes) {
+    if (change >= PS_TRACE_SMALL_BYTES || change >= ps_options.min_bytes) {
         ps_trace_tell_small(thread);
     }
 }
@@ -252,7 +252,7 @@ void ps_trace_alloc(uint32_t thread, const struct ps_span *span, unsigned form, 
     static const char *const forms[] = {"async", "pool", "sync", "managed"};
     char text[48];
 
-    if (span->bytes < PS_TRACE_SMALL && !span->tensor) {
+    if (span->bytes < PS_TRACE_SMALL_BYTES && !span->tensor) {
         add_small(thread, (int64_t)span->bytes);
         return;
     }
@@ -266,7 +266,7 @@ void ps_trace_alloc(uint32_t thread, const struct ps_span *span, unsigned form, 
 
 void ps_trace_free(uint32_t thread, const struct ps_span *span, unsigned form, CUstream stream)
 {
-    if (span->bytes < PS_TRACE_SMALL && !span->tensor) {
+    if (span->bytes < PS_TRACE_SMALL_BYTES && !span->tensor) {
         add_small(thread, -(int64_t)span->bytes);
         return;
     }
@@ -311,7 +311,7 @@ void ps_trace_copy(uint32_t thread, const struct ps_tape_copy *c, const struct p
     const bool from_host = (c->form & PS_TAPE_SRC_HOST) != 0;
     const uint64_t bytes = (uint64_t)c->width * c->height * c->depth;
 
-    if (named->n_live != 0 || (to_host != from_host && bytes >= PS_TRACE_SMALL)) {
+    if (named->n_live != 0 || (to_host != from_host && bytes >= PS_TRACE_SMALL_BYTES)) {
         put_named("copy", thread, c->stream, named, bytes, ways[to_host + 2 * from_host]);
     }
 }

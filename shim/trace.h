@@ -17,8 +17,8 @@
 #include "shim/tape.h"
 
 /* Smaller allocations are told as one sum. */
-#define PS_TRACE_SMALL   ((uint64_t)1 << 20)
-#define PS_TRACE_OUTSIDE UINT32_MAX
+#define PS_TRACE_SMALL_BYTES ((uint64_t)1 << 20)
+#define PS_TRACE_OUTSIDE     UINT32_MAX
 
 /* Stays false when there is no such setting; becomes false for good when writing ends. */
 extern bool ps_trace_flag;

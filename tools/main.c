@@ -16,6 +16,7 @@ static const struct command {
 #endif
     {"doctor", cmd_doctor, "say whether it will work here"},
     {"config", cmd_config, "print the settings as they would be used"},
+    {"replay", cmd_replay, "plan from a trace and say what the plan comes to"},
     {"info", cmd_info, "version and build"},
     {"probe", cmd_probe, NULL},
 };

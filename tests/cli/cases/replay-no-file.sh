@@ -1,0 +1,1 @@
+"$P" replay nothing-here

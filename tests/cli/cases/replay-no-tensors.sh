@@ -1,0 +1,1 @@
+"$P" replay --regions='other*' "$(dirname "$0")/../../data/trace_padded.tsv"

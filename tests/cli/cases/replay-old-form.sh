@@ -1,0 +1,1 @@
+"$P" replay --capacity=2 "$(dirname "$0")/../../data/trace_padded.tsv"

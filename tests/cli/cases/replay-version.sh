@@ -1,0 +1,2 @@
+printf '#pagedstash-trace\t2\n' >t
+"$P" replay t
