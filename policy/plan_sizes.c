@@ -96,45 +96,47 @@ static void cut(const struct ps_planning *p, struct ps_planning_site *site)
     }
 }
 
+struct tail {
+    uint64_t bytes;
+    uint32_t site;
+};
+
 static int compare_tails(const void *a, const void *b)
 {
-    const struct ps_planning_site *x = *(struct ps_planning_site *const *)a;
-    const struct ps_planning_site *y = *(struct ps_planning_site *const *)b;
+    const struct tail *x = a, *y = b;
 
-    if (x->tail_bytes != y->tail_bytes) {
-        return x->tail_bytes < y->tail_bytes ? 1 : -1;
+    if (x->bytes != y->bytes) {
+        return x->bytes < y->bytes ? 1 : -1;
     }
-    return (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal);
+    return (x->site > y->site) - (x->site < y->site);
 }
 
 /* Slots of one name's tails, the largest first; there is no slot for more than the most. */
-static void give_slots(struct ps_planning *p, struct ps_planning_name *name,
-                       struct ps_planning_site **sorted)
+static void give_slots(struct ps_planning *p, const struct ps_planning_name *name,
+                       struct tail *tails)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < name->n_sites; i++) {
-        struct ps_planning_site *site = &p->sites[name->first_site + i];
-
-        if (site->tail_bytes != 0) {
-            sorted[n++] = site;
+    for (uint32_t i = name->first_site; i < name->first_site + name->n_sites; i++) {
+        if (p->sites[i].tail_bytes != 0) {
+            tails[n++] = (struct tail){.bytes = p->sites[i].tail_bytes, .site = i};
         }
     }
-    qsort(sorted, n, sizeof(sorted[0]), compare_tails);
+    qsort(tails, n, sizeof(tails[0]), compare_tails);
     for (uint32_t i = 0; i < n; i++) {
         if (i >= PS_PLAN_SLOTS_MAX) {
-            make_resident(p, sorted[i]);
+            make_resident(p, &p->sites[tails[i].site]);
             continue;
         }
-        sorted[i]->slot = i;
+        p->sites[tails[i].site].slot = i;
         p->n_slots = i >= p->n_slots ? i + 1 : p->n_slots;
-        if (sorted[i]->tail_bytes > p->slot_bytes[i]) {
-            p->slot_bytes[i] = sorted[i]->tail_bytes;
+        if (tails[i].bytes > p->slot_bytes[i]) {
+            p->slot_bytes[i] = tails[i].bytes;
         }
     }
 }
 
-static void sum_names(struct ps_planning *p, struct ps_planning_site **sorted)
+static void sum_names(struct ps_planning *p, struct tail *tails)
 {
     p->n_slots = 0;
     for (uint32_t i = 0; i < PS_PLAN_SLOTS_MAX; i++) {
@@ -143,7 +145,7 @@ static void sum_names(struct ps_planning *p, struct ps_planning_site **sorted)
     for (uint32_t i = 0; i < p->n_names; i++) {
         struct ps_planning_name *name = &p->names[i];
 
-        give_slots(p, name, sorted);
+        give_slots(p, name, tails);
         name->home_bytes = name->tail_bytes = 0;
         for (uint32_t j = 0; j < name->n_sites; j++) {
             name->home_bytes += p->sites[name->first_site + j].home_bytes;
@@ -172,13 +174,12 @@ static void find_marked(struct ps_planning *p)
 
 enum ps_status ps_planning_sizes(struct ps_planning *p)
 {
-    uint32_t *start = malloc((p->n_sites + (size_t)1) * sizeof(*start));
-    struct ps_planning_site **sorted =
-        malloc((p->n_sites + (size_t)1) * sizeof(struct ps_planning_site *));
+    uint32_t *start = calloc(p->n_sites + (size_t)1, sizeof(*start));
+    struct tail *tails = calloc(p->n_sites + (size_t)1, sizeof(*tails));
 
-    if (start == NULL || sorted == NULL) {
+    if (start == NULL || tails == NULL) {
         free(start);
-        free(sorted);
+        free(tails);
         return PS_ERR_MEMORY;
     }
     for (uint32_t i = 0; i < p->n_sites; i++) {
@@ -208,8 +209,8 @@ enum ps_status ps_planning_sizes(struct ps_planning *p)
             cut(p, site);
         }
     }
-    sum_names(p, sorted);
+    sum_names(p, tails);
     free(start);
-    free(sorted);
+    free(tails);
     return PS_OK;
 }

@@ -172,20 +172,20 @@ static int compare_u32(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum ps_status find_names(struct ps_planning *p)
+static enum ps_status find_names(struct ps_planning *p, const struct ps_plan_step *steps)
 {
     uint32_t n = 0, last = 0;
     size_t room = 1;
 
     for (uint32_t i = 0; i < p->n_steps; i++) {
-        room += p->steps[i].given->n_groups;
+        room += steps[i].n_groups;
     }
     p->name_list = malloc(room * sizeof(*p->name_list));
     if (p->name_list == NULL) {
         return PS_ERR_MEMORY;
     }
     for (uint32_t i = 0; i < p->n_steps; i++) {
-        const struct ps_plan_step *given = p->steps[i].given;
+        const struct ps_plan_step *given = &steps[i];
 
         for (uint32_t g = 0; g < given->n_groups; g++) {
             if (n == 0 || given->names[g] != p->name_list[n - 1]) {
@@ -208,10 +208,13 @@ static enum ps_status find_names(struct ps_planning *p)
         p->names[i].name = p->name_list[i];
     }
     for (uint32_t i = 0; i < p->n_steps; i++) {
-        for (uint32_t g = 0; g < p->steps[i].given->n_groups; g++) {
-            const uint32_t *found = bsearch(&p->steps[i].given->names[g], p->name_list, p->n_names,
+        for (uint32_t g = 0; g < steps[i].n_groups; g++) {
+            const uint32_t *found = bsearch(&steps[i].names[g], p->name_list, p->n_names,
                                             sizeof(*p->name_list), compare_u32);
 
+            if (found == NULL) {
+                return PS_ERR_INVALID;
+            }
             p->steps[i].groups[g].name = (uint32_t)(found - p->name_list);
         }
     }
@@ -490,7 +493,7 @@ enum ps_status ps_planning_init(struct ps_planning *p, const struct ps_plan_step
         status = index_step(&p->steps[i], &steps[i]);
         n_tensors += steps[i].n_tensors;
     }
-    status = status == PS_OK ? find_names(p) : status;
+    status = status == PS_OK ? find_names(p, steps) : status;
     status = status == PS_OK ? find_sites(p) : status;
     if (status != PS_OK) {
         return status;
