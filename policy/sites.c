@@ -60,3 +60,15 @@ void ps_sites_forget_gain(struct ps_sites *s)
         e->site.n_stashed = 0;
     }
 }
+
+void ps_site_made(struct ps_site *site, uint64_t bytes)
+{
+    site->n_resized += site->n_made > 0 && bytes != site->bytes;
+    site->n_made++;
+    site->bytes = bytes;
+}
+
+bool ps_site_exact(const struct ps_site *site)
+{
+    return site->n_made >= 8 && site->n_resized * 4 > site->n_made;
+}

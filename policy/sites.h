@@ -22,6 +22,8 @@ struct ps_site {
     uint64_t n_uniform; /* uniform pages in them */
     uint32_t n_made;    /* tensors made at this site */
     uint32_t n_foreign; /* of them, named on a stream other than their group's */
+    uint32_t n_resized; /* of them, of another size than the one before */
+    uint64_t bytes;     /* of the last one */
 };
 
 struct ps_sites {
@@ -33,6 +35,10 @@ struct ps_site *ps_sites_get(struct ps_sites *s, uint32_t name, uint32_t ordinal
 void ps_sites_fini(struct ps_sites *s);
 /* May its tensors be moved, and is there something to gain? */
 bool ps_site_eligible(const struct ps_site *site);
+/* A tensor of so many bytes was made. */
+void ps_site_made(struct ps_site *site, uint64_t bytes);
+/* Its sizes change all the time: they hold what there is, and no padding. */
+bool ps_site_exact(const struct ps_site *site);
 /* An allocation has failed: moving for nothing is better than failing. Forgets what was found about gain. */
 void ps_sites_forget_gain(struct ps_sites *s);
 

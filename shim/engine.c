@@ -386,6 +386,7 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
         e->ctx = ctx;
         e->state = PS_ENGINE_MAKING;
         e->flights_end = &e->flights;
+        ps_segment_init(&e->learner.segment, false);
         e->next = engines;
         engines = e;
     }
@@ -476,8 +477,8 @@ static void release_place(struct ps_tensor *t)
     if (t->chunks == NULL) {
         return;
     }
-    if (ps_driver.cuMemUnmap(t->slot.base, t->slot.bytes) != CUDA_SUCCESS) {
-        t->stuck = t->slot.bytes;
+    if (ps_driver.cuMemUnmap(t->mem.base, t->mem.bytes) != CUDA_SUCCESS) {
+        t->stuck = t->mem.bytes;
     }
     while (t->chunks != NULL) {
         struct ps_chunk *c = t->chunks;
@@ -523,7 +524,7 @@ static void release_memory(struct ps_engine *e)
         next = g->next;
         for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
             release_place(t);
-            if (t->pins == 0) {
+            if (t->pins == 0 && t->place == NULL) {
                 give_slot(t);
             }
         }
@@ -550,6 +551,11 @@ static void release_memory(struct ps_engine *e)
         }
         free(u);
     }
+    if (e->places != NULL) {
+        ps_places_free(e, e->places);
+        e->places = NULL;
+    }
+    ps_learn_fini(e);
     for (unsigned k = 0; k < PS_N_CLASSES; k++) {
         while (e->free_chunks[k] != NULL) {
             struct ps_chunk *c = e->free_chunks[k];

@@ -26,6 +26,7 @@ void ps_group_close(struct ps_group *g)
     }
     struct ps_engine *e = g->engine;
     ps_count(kept_resident, g->kept);
+    ps_places_group_gone(g);
     if (g->prev != NULL) {
         g->prev->next = g->next;
     } else {
@@ -60,6 +61,10 @@ static struct ps_group *open_group(struct ps_engine *e, struct ps_thread *th, CU
     g->serial = atomic_fetch_add_explicit(&n_serials, 1, memory_order_relaxed) + 1;
     g->stream = stream;
     g->stream_key = ps_stream_key(e->ctx, stream);
+    if (th->seg_engine == e) {
+        g->seg = th->seg;
+    }
+    ps_learn_group(e, g);
     g->prev = e->groups_last;
     if (e->groups_last != NULL) {
         e->groups_last->next = g;
@@ -152,6 +157,7 @@ static struct ps_tensor *place_tensor(struct ps_engine *e, uint64_t bytes, uint6
         return NULL;
     }
     memcpy(t->n_chunks, n, sizeof(n));
+    t->mem = t->slot;
     t->state = PS_MOVING;
     ps_memory_take(e, n, stream_key, true, &take);
     pthread_mutex_unlock(&ps_lock);
@@ -167,12 +173,15 @@ static struct ps_tensor *place_tensor(struct ps_engine *e, uint64_t bytes, uint6
     return t;
 }
 
-/* Fills in identity and links; zeroes the memory. False: the fill failed and the tensor is dead again. */
+/* Fills in identity and links; zeroes the memory, unless it is a planned place, which is clean. False: the fill failed
+ * and the tensor is dead again. */
 static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site *site,
                          uint64_t bytes, CUstream stream)
 {
     struct ps_engine *e = g->engine;
-    const CUresult r = ps_driver.cuMemsetD32Async(t->slot.base, 0, t->slot.bytes / 4, stream);
+    const CUresult r = t->place != NULL ? CUDA_SUCCESS :
+                                          ps_driver.cuMemsetD32Async(
+                                              t->slot.base, 0, t->slot.bytes / 4, stream);
 
     t->engine = e;
     t->site = site;
@@ -198,7 +207,7 @@ static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site
         g->tensors->prev = t;
     }
     g->tensors = t;
-    site->n_made++;
+    ps_site_made(site, bytes);
     ps_group_touched(t, e->ctx, stream);
     e->live_bytes += bytes;
     ps_window_name(&t->slot, t);
@@ -213,19 +222,39 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
 {
     struct ps_group *g = open_group(e, th, stream);
     struct ps_site *site = g != NULL ? ps_sites_get(&e->sites, g->name, th->ordinal - 1) : NULL;
-    if (site == NULL || !ps_site_eligible(site)) {
+    if (site == NULL || e->learner.left_alone || !ps_site_eligible(site)) {
         return NULL;
     }
     const uint64_t key = ps_stream_key(e->ctx, stream);
     ps_engine_poll(e);
-    struct ps_tensor *t = place_tensor(e, bytes, key);
+    struct ps_tensor *t = NULL;
+    const enum ps_placing placing =
+        e->places != NULL ? ps_places_alloc(e, g, site, bytes, stream, &t) : PS_PLACE_NONE;
+    if (placing == PS_PLACE_LEFT) {
+        return NULL;
+    }
+    if (placing == PS_PLACE_MISS) {
+        ps_trace("no planned place for allocation %u of group %llu (step %llu, %u)", site->ordinal,
+                 (unsigned long long)g->serial, (unsigned long long)g->seg.serial, g->seg.group);
+    }
+    if (placing != PS_PLACED) {
+        ps_count(plan_misses, placing == PS_PLACE_MISS);
+        e->learner.step_misses += placing == PS_PLACE_MISS;
+        ps_mapping_unplanned(placing == PS_PLACE_MISS);
+        t = place_tensor(e, bytes, key);
+        ps_mapping_unplanned(false);
+    }
     if (t == NULL) {
         return NULL;
     }
     if (e->state != PS_ENGINE_READY) {
         return NULL; /* the context went while memory was mapped: so did the memory's owner */
     }
-    return begin_tensor(t, g, site, bytes, stream) ? t : NULL;
+    if (!begin_tensor(t, g, site, bytes, stream)) {
+        return NULL;
+    }
+    ps_learn_alloc(e, t, site->ordinal);
+    return t;
 }
 
 /* The context a stream belongs to. */
@@ -243,7 +272,11 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     ps_count(async_allocs_seen, 1);
     struct ps_thread *th = ps_paging() ? ps_thread_self() : NULL;
+    const bool watched = atomic_load_explicit(&ps_learn_watching, memory_order_relaxed) > 0;
     if (th == NULL || th->stack.open_depth == 0) {
+        if (th != NULL && watched) {
+            ps_learn_note_other(bytes);
+        }
         return false;
     }
     th->ordinal++;
@@ -269,6 +302,9 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     ps_guard_leave(&guard);
     if (t == NULL) {
         ps_count(passed_through, 1);
+        if (watched) {
+            ps_learn_note_other(bytes);
+        }
     }
     return t != NULL;
 }
@@ -314,6 +350,11 @@ void ps_tensor_die(struct ps_tensor *t)
         t->arrived = NULL;
     }
     t->arrived = ps_fence_unref(&e->fences, t->arrived);
+    if (t->place != NULL) {
+        ps_place_leave(e, t, was == PS_CACHED);
+        free(t);
+        return;
+    }
     if (was == PS_OUT) {
         ps_fence_unref(&e->fences, t->ready[0]);
         give_slot(t);
@@ -346,8 +387,11 @@ static void free_locked(struct ps_tensor *t, struct ps_fence *f)
     t->engine->live_bytes -= t->bytes;
     t->freed = true;
     ps_window_name(&t->slot, NULL);
+    struct ps_engine *e = t->engine;
+    ps_learn_free(e, t);
     if (t->pins == 0) {
         ps_tensor_die(t);
+        ps_learn_freed(e);
     }
 }
 

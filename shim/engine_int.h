@@ -22,8 +22,10 @@
 #include "policy/sizes.h"
 #include "shim/driver.h"
 #include "shim/engine.h"
+#include "shim/engine_plan.h"
 #include "shim/fence.h"
 #include "shim/observe.h"
+#include "shim/places.h"
 #include "shim/window.h"
 
 #define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
@@ -46,8 +48,10 @@ struct ps_chunk {
 struct ps_copy {
     struct ps_copy *next;
     struct ps_site *site;
-    uint64_t table; /* device address of its page table */
-    uint64_t entry; /* first entry in the table arena */
+    struct ps_seg_id seg; /* of the tensor */
+    uint64_t bytes, home_bytes; /* of the tensor: what is behind home_bytes is stored */
+    uint64_t table;   /* device address of its page table */
+    uint64_t entry;   /* first entry in the table arena */
     uint32_t n_pages;
     uint32_t device_pages, host_pages; /* reserved: together the worst case; nothing once settled */
     uint32_t stored;                   /* pages taken from the pool; valid once settled */
@@ -65,9 +69,13 @@ struct ps_tensor {
     struct ps_engine *engine;
     struct ps_group *group; /* NULL once dead */
     struct ps_site *site;
+    struct ps_seg_id seg;
     struct ps_tensor *prev, *next;         /* in the group's list */
     struct ps_tensor *lru_prev, *lru_next; /* in the engine's dead or cached list, oldest first */
     struct ps_slot slot;
+    struct ps_slot mem;   /* the part of it that `chunks` back: all of it, or a planned place's tail */
+    struct ps_place *place; /* planned; NULL: memory of its own */
+    uint64_t home_bytes;  /* of the front: never copied */
     uint64_t bytes;  /* as the job asked */
     uint64_t serial; /* unique for the process */
     uint64_t stuck;  /* out, and so many bytes from its base could not be unmapped */
@@ -97,6 +105,12 @@ struct ps_group {
     uint32_t n_foreign;
     CUstream stream; /* of its first allocation */
     uint64_t stream_key;
+    struct ps_place_set *set; /* planned */
+    struct ps_seg_id seg;     /* its step and its position there */
+    bool told;                /* its return was recorded */
+    bool set_refused;         /* there was none for it */
+    bool stays;               /* the plan keeps it in */
+    bool prefetched;          /* brought in ahead of its first touch, and not touched since */
     bool open;
     bool returned;         /* backward is using it: stays until freed */
     bool kept;             /* could not leave when it was to, and has not since */
@@ -184,6 +198,8 @@ struct ps_engine {
     struct ps_flight *flights, **flights_end;
     struct ps_unmap *unmaps;
     struct ps_sites sites;
+    struct ps_places *places; /* NULL: no plan is in force */
+    struct ps_learner learner;
     CUdevice peer[PS_PEERS_MAX];
     _Atomic uint32_t n_peers; /* grows under the lock; read without it while mapping */
     uint32_t n_trims;         /* times memory was given back after learning */
@@ -200,6 +216,8 @@ struct ps_thread {
     struct ps_group
         *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
     uint32_t ordinal; /* of the next allocation of the instance */
+    struct ps_seg_id seg;         /* of the instance, for the segmenter of seg_engine */
+    struct ps_engine *seg_engine; /* never freed */
 };
 
 extern pthread_mutex_t ps_lock;
@@ -277,8 +295,33 @@ CUresult ps_memory_unmap(uint64_t base, uint64_t bytes);
 CUresult ps_memory_unmap_tensor(struct ps_tensor *t, uint64_t bytes);
 CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t bytes);
 
+/* Counts a mapping call: one that a touch nobody foresaw makes necessary is a remap. Lock not needed. */
+void ps_count_map(void);
+/* What this thread maps from here on is, or is not, for such a touch. */
+void ps_mapping_unplanned(bool unplanned);
+/* Chunks that nothing is mapped to or uses any more. Lock held. */
+void ps_memory_put(struct ps_engine *e, struct ps_chunk *list);
+/* A cached tensor whose stash is over loses its memory. Lock held; let go and taken again. */
+void ps_memory_vacate(struct ps_engine *e, struct ps_tensor *t);
+
+/* Bytes of a tensor of `bytes` that its home does not hold, as kernels count them. */
+static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
+{
+    const uint64_t whole = (bytes + 15) / 16 * 16;
+    return whole > t->home_bytes ? whole - t->home_bytes : 0;
+}
+
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
 void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
+
+/* Makes chunks of so many bytes, beyond those there are. False: no memory. Lock not held. */
+bool ps_memory_hold(struct ps_engine *e, uint64_t bytes);
+
+/* ---- engine_release.c ---- */
+/* Waits until what was freed is idle. Lock held; let go and taken again. */
+bool ps_engine_await_idle(struct ps_engine *e);
+/* Gives unused memory back to the device; the bytes. Lock not held. */
+uint64_t ps_engine_release_unused(struct ps_engine *e);
 
 /* ---- pagepool.c ---- */
 enum ps_status PS_MUST_CHECK ps_pool_init(struct ps_engine *e);
@@ -288,6 +331,8 @@ void ps_pool_fini(struct ps_engine *e);
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all pages' memory back when nothing is out. Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
+void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes);
+bool ps_pool_ready(struct ps_engine *e);
 uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 /* Pages that a stash may need and be certain to find, in device or host memory. Lock held. */
 uint64_t ps_pool_available(const struct ps_engine *e);
@@ -318,6 +363,12 @@ void ps_move_out(struct ps_engine *e, uint64_t thread);
 CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream);
 /* Takes a cached tensor's place back, unless the driver refuses to order that: then it stays cached. Lock held. */
 CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
+
+/* A group that is in the way of another leaves at once, if it may. Lock held. */
+void ps_move_group_out(struct ps_engine *e, struct ps_group *g);
+/* Brings all of a group that is out in ahead of its first touch, if its places are vacant. Lock held; let go and taken
+ * again. */
+void ps_prefetch(struct ps_engine *e, struct ps_group *g);
 
 /* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
 CUresult ps_wait_bounded(CUevent event);

@@ -26,7 +26,8 @@
 static bool movable(const struct ps_tensor *t)
 {
     return t->state == PS_RESIDENT && !t->pinned && !t->freed &&
-           t->n_unplanned < PS_UNPLANNED_MAX && ps_site_eligible(t->site);
+           t->n_unplanned < PS_UNPLANNED_MAX && ps_tensor_tail(t, t->bytes) > 0 &&
+           ps_site_eligible(t->site);
 }
 
 static void view_group(const struct ps_engine *e, const struct ps_group *g, uint64_t thread,
@@ -141,7 +142,7 @@ static uint64_t group_pages(const struct ps_engine *e, const struct ps_group *g)
 {
     uint64_t pages = 0;
     for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-        pages += movable(t) ? ps_pool_pages(&e->pool, t->bytes) : 0;
+        pages += movable(t) ? ps_pool_pages(&e->pool, ps_tensor_tail(t, t->bytes)) : 0;
     }
     return pages;
 }
@@ -184,6 +185,14 @@ static CUresult order_stash(struct ps_engine *e, struct ps_group *g)
     return ps_fence_wait(g->home, ps_stream_key(e->ctx, e->stash_stream), e->stash_stream);
 }
 
+/* What moves of a tensor: all but its home. */
+static void tail_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+                      struct ps_batch_item *item_p)
+{
+    ps_copy_item(e, c, t->slot.base + t->home_bytes, ps_tensor_tail(t, t->bytes), item_p);
+    item_p->flags = t->place != NULL && !t->place->aside ? t->place->tail->flags : 0;
+}
+
 static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch *b,
                        struct ps_tensor **t_p, struct ps_flight *fl)
 {
@@ -195,14 +204,17 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
         if (!movable(t)) {
             continue;
         }
-        const uint32_t pages = ps_pool_pages(p, t->bytes);
+        const uint32_t pages = ps_pool_pages(p, ps_tensor_tail(t, t->bytes));
         struct ps_copy *c = ps_copy_make(e, pages);
         if (c == NULL) {
             break;
         }
         b->device_pages += c->device_pages;
         c->site = t->site;
-        ps_copy_item(e, c, t->slot.base, t->bytes, &b->items[n]);
+        c->seg = t->seg;
+        c->bytes = t->bytes;
+        c->home_bytes = t->home_bytes;
+        tail_item(e, t, c, &b->items[n]);
         fl->copy[n] = c;
         t_p[n++] = t;
     }
@@ -227,6 +239,7 @@ static void mark_cached(struct ps_engine *e, struct ps_tensor *t, struct ps_copy
     t->copy = c;
     t->state = PS_CACHED;
     t->was_out = true;
+    ps_place_scanned(t);
     ps_list_append(&e->cached, &e->cached_last, t);
     ps_count(stashes, 1);
 }
@@ -301,12 +314,38 @@ static struct ps_group *group_from(const struct ps_engine *e, uint64_t serial)
     return g;
 }
 
+/*
+ * Room for the worst case of a planned group, without a mapping call: what is on its way is waited for only when it
+ * holds the pages this one needs. Lock held; let go and taken again.
+ */
+static void await_room(struct ps_engine *e, uint64_t thread, uint64_t pages)
+{
+    while (ps_pool_available(e) < pages && e->flights != NULL && throttle(e, thread)) {
+    }
+    await_pages(e, pages);
+}
+
+void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
+{
+    struct ps_group_view v;
+    view_group(e, g, g->thread, &v);
+    v.returned = v.returned && !g->prefetched;
+    /* Something since the last boundary may yet be used by what no call names. */
+    if (!g->record_due && ps_group_may_leave(&v) && !e->no_gain && !e->pool.broken && !e->ended &&
+        ps_pool_available(e) >= group_pages(e, g)) {
+        ps_count(late_stashes, 1);
+        g->returned = false;
+        stash_group(e, g);
+    }
+}
+
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
     ps_follow_end(thread);
-    const bool may = throttle(e, thread);
+    const bool planned = e->places != NULL;
+    const bool may = planned || throttle(e, thread);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
-        if (!may_leave(e, g, thread)) {
+        if ((planned && g->stays) || !may_leave(e, g, thread)) {
             continue;
         }
         if (e->no_gain || !may || e->pool.broken || e->ended) {
@@ -315,8 +354,12 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         }
         const uint64_t pages = group_pages(e, g);
         const uint64_t serial = g->serial;
-        await_pages(e, pages);
-        ps_pool_ensure(e, pages);
+        if (planned) {
+            await_room(e, thread, pages);
+        } else {
+            await_pages(e, pages);
+            ps_pool_ensure(e, pages);
+        }
         /* The lock was let go: the group may have gone, or be in use. */
         g = group_from(e, serial);
         if (g == NULL) {
@@ -325,7 +368,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         if (g->serial != serial || !may_leave(e, g, thread)) {
             continue;
         }
-        if (ps_budget_available(&e->pool.budget) < group_pages(e, g)) {
+        if (ps_pool_available(e) < group_pages(e, g)) {
             g->kept = true;
             continue;
         }
@@ -343,6 +386,7 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     }
     ps_list_remove(&e->cached, &e->cached_last, t);
     t->state = PS_RESIDENT;
+    ps_place_touched(t);
     ps_fence_unref(&e->fences, t->arrived);
     t->arrived = ps_fence_ref(t->copy->stash);
     ps_count(cache_hits, 1);
@@ -358,17 +402,27 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     ps_pool_batch(e, b);
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
-        ps_copy_item(e, t[i]->copy, t[i]->slot.base, t[i]->bytes, &b->items[i]);
+        tail_item(e, t[i], t[i]->copy, &b->items[i]);
     }
 }
 
 /* Memory for tensors that are PS_MOVING: mapped and ready for the stream. Lock let go meanwhile. */
 static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                          uint64_t stream_key)
+                          CUstream stream)
 {
+    const uint64_t stream_key = ps_stream_key(e->ctx, stream);
     CUresult r = CUDA_SUCCESS;
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         struct ps_take take;
+        if (t[i]->place != NULL) {
+            if (ps_place_enter(e, t[i], stream)) {
+                continue;
+            }
+            r = ps_place_step_aside(e, t[i]);
+            if (r != CUDA_SUCCESS) {
+                break;
+            }
+        }
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
         pthread_mutex_unlock(&ps_lock);
         r = ps_memory_build(e, t[i], &take);
@@ -400,9 +454,11 @@ static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_
             pthread_mutex_unlock(&ps_lock);
             /* A restore may have been enqueued before the failure. */
             ps_driver.cuCtxSynchronize();
-            (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
+            (void)ps_memory_unmap_tensor(t[i], t[i]->mem.bytes);
             pthread_mutex_lock(&ps_lock);
             ps_memory_take_back(e, t[i]);
+        } else if (t[i]->place != NULL) {
+            ps_place_exit(e, t[i]);
         }
         t[i]->state = PS_OUT;
     }
@@ -463,7 +519,9 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
 CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream)
 {
     struct ps_fence *f = NULL;
-    CUresult r = place_all(e, t, n, ps_stream_key(e->ctx, stream));
+    ps_mapping_unplanned(e->places != NULL || (t[0]->group != NULL && !t[0]->group->returned));
+    CUresult r = place_all(e, t, n, stream);
+    ps_mapping_unplanned(false);
 
     if (r == CUDA_SUCCESS) {
         r = enqueue_restore(e, t, n, stream, &f);
@@ -496,4 +554,29 @@ CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
         }
     }
     return r;
+}
+
+void ps_prefetch(struct ps_engine *e, struct ps_group *g)
+{
+    struct ps_tensor *out[PS_BATCH_MAX];
+    uint32_t n = 0;
+    bool vacant = e->state == PS_ENGINE_READY && !e->ended && !g->open;
+
+    for (struct ps_tensor *t = g->tensors; t != NULL && vacant; t = t->next) {
+        if (t->state == PS_OUT && !t->freed) {
+            vacant = n < PS_BATCH_MAX && ps_place_vacant(t);
+            out[n++ % PS_BATCH_MAX] = t;
+        }
+        vacant = vacant && t->state != PS_MOVING;
+    }
+    if (!vacant || n == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        out[i]->state = PS_MOVING;
+    }
+    g->returned = true;
+    g->prefetched = true;
+    ps_count(prefetches, 1);
+    (void)ps_move_in(e, out, n, e->restore_stream); /* not now: then at its first touch */
 }

@@ -56,13 +56,24 @@ static uint32_t match(const char *range)
 
 static void close_instance(struct ps_thread *th)
 {
-    if (th->group == NULL) {
+    struct ps_engine *e = th->seg_engine;
+    if (th->group == NULL && e == NULL) {
         return;
     }
+    struct ps_guard guard;
+    ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
-    ps_group_close(th->group);
-    th->group = NULL;
+    if (th->group != NULL) {
+        ps_group_close(th->group);
+        th->group = NULL;
+    }
+    if (e != NULL && e->state == PS_ENGINE_READY) {
+        ps_guard_context(&guard, e);
+        ps_learn_pop(e, th->seg);
+    }
+    th->seg_engine = NULL;
     pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
 }
 
 /* The boundary: groups of this thread leave. */
@@ -72,13 +83,15 @@ static void at_push(struct ps_thread *th)
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
     struct ps_engine *e = ps_engine_find(guard.current);
-    if (e != NULL && e->learned) {
+    if (e != NULL && e->learned && e->places == NULL) {
         pthread_mutex_unlock(&ps_lock);
         ps_engine_settle_down(e);
         pthread_mutex_lock(&ps_lock);
     }
     if (e != NULL) {
         ps_engine_poll(e);
+        ps_learn_push(e, th);
+        ps_places_tidy(e);
         ps_move_out(e, th->number);
         if (e->no_gain) {
             ps_pool_shrink(e);

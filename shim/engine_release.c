@@ -13,7 +13,7 @@
 
 _Atomic bool ps_coming_home;
 
-static uint64_t release_unused(struct ps_engine *e)
+uint64_t ps_engine_release_unused(struct ps_engine *e)
 {
     uint64_t bytes;
     pthread_mutex_lock(&ps_lock);
@@ -69,7 +69,7 @@ static bool freed_aside(const struct ps_engine *e)
  * Waits until freed memory is idle. Only for that, and not for ever: another stream may wait for what this thread has
  * yet to do, and a capture ends when somebody waits for its context. Lock held; let go and taken again.
  */
-static bool await_idle(struct ps_engine *e)
+bool ps_engine_await_idle(struct ps_engine *e)
 {
     CUresult r = CUDA_SUCCESS;
     struct ps_fence *f = pending(e);
@@ -92,11 +92,11 @@ void ps_engine_settle_down(struct ps_engine *e)
                      (e->dead != NULL || e->pool.mapped > 0) && !freed_aside(e);
     if (due) {
         e->learned = false;
-        e->n_trims = await_idle(e) ? e->n_trims + 1 : TRIMS_MAX;
+        e->n_trims = ps_engine_await_idle(e) ? e->n_trims + 1 : TRIMS_MAX;
     }
     pthread_mutex_unlock(&ps_lock);
     if (due) {
-        release_unused(e);
+        ps_engine_release_unused(e);
     }
 }
 
@@ -116,9 +116,11 @@ bool ps_engine_give_back(void)
         ps_count(give_backs, 1);
         pthread_mutex_lock(&ps_lock);
         e->no_gain = false;
+        e->learner.left_alone = false;
         ps_sites_forget_gain(&e->sites);
         pthread_mutex_unlock(&ps_lock);
-        const uint64_t bytes = release_unused(e);
+        ps_learn_release(e);
+        const uint64_t bytes = ps_engine_release_unused(e);
         ps_memory_trim_pool(e);
         ps_info(
             "a call of the job ran out of memory: gave back %llu MiB of ours and the pool's unused memory",
@@ -142,7 +144,8 @@ void ps_engine_trim(CUmemoryPool pool)
     CUmemoryPool own;
     if (e != NULL && ps_driver.cuDeviceGetDefaultMemPool(&own, e->device) == CUDA_SUCCESS &&
         own == pool) {
-        release_unused(e);
+        ps_learn_release(e);
+        ps_engine_release_unused(e);
     }
     ps_guard_leave(&guard);
 }

@@ -286,13 +286,13 @@ static enum ps_scope scope_of(struct ps_tensor *t)
     if (g->returned) {
         return PS_SCOPE_GROUP;
     }
-    const enum ps_scope scope = ps_group_scope(last_alive(g) && !g->open, all_proven(g));
+    const bool expected = g->engine->places != NULL ? ps_learn_expects(g->engine, g) : last_alive(g);
+    const enum ps_scope scope = ps_group_scope(expected && !g->open, all_proven(g));
     if (scope == PS_SCOPE_RETURN) {
         g->returned = true;
         ps_count(restores_on_demand, 1);
     } else if (t->state == PS_OUT) {
         ps_count(unplanned_touches, 1);
-        ps_count(remaps, 1);
         t->n_unplanned++;
         ps_trace("unplanned touch of group %llu (%s)", (unsigned long long)g->serial,
                  scope == PS_SCOPE_GROUP ? "whole" : "one tensor");
@@ -401,6 +401,11 @@ static CUresult enter_one(struct ps_tensor *t, struct ps_guard *guard, CUstream 
     }
     if (r != CUDA_SUCCESS) {
         return r;
+    }
+    if (t->group->prefetched || (t->group->returned && !t->group->told)) {
+        ps_guard_context(guard, e);
+        ps_learn_touched(e, t->group);
+        ps_guard_home(guard);
     }
     if (stream != NULL) {
         return await_arrival(t, guard->current, stream);

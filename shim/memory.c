@@ -46,6 +46,22 @@ void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps
     t->lru_next = NULL;
 }
 
+static __thread bool unplanned __attribute__((tls_model("initial-exec")));
+
+void ps_mapping_unplanned(bool is)
+{
+    unplanned = is;
+}
+
+void ps_count_map(void)
+{
+    if (unplanned) {
+        ps_count(remaps, 1);
+    } else {
+        ps_count(map_calls, 1);
+    }
+}
+
 static bool ready_for(struct ps_fence *const ready[2], uint64_t stream_key)
 {
     for (int i = 0; i < 2; i++) {
@@ -101,6 +117,15 @@ static void free_all_chunks(struct ps_engine *e, struct ps_tensor *t,
     }
 }
 
+void ps_memory_put(struct ps_engine *e, struct ps_chunk *list)
+{
+    while (list != NULL) {
+        struct ps_chunk *c = list;
+        list = c->next;
+        put_free(e, c, NULL);
+    }
+}
+
 void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t)
 {
     free_all_chunks(e, t, NULL);
@@ -153,7 +178,7 @@ static void take_place(struct ps_engine *e, struct ps_tensor *t, struct ps_take 
 static bool break_one_cached(struct ps_engine *e, unsigned k, struct ps_take *take)
 {
     for (struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        if (t->n_chunks[k] > 0 && t->pins == 0 && t->copy->settled) {
+        if (t->n_chunks[k] > 0 && t->chunks != NULL && t->pins == 0 && t->copy->settled) {
             take_place(e, t, take);
             return true;
         }
@@ -181,19 +206,31 @@ static void count_idle(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
         count_chunks(t, n);
     }
     for (const struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        count_chunks(t, n);
+        if (t->chunks != NULL) {
+            count_chunks(t, n);
+        }
     }
 }
 
-/* What restoring the largest group takes, by class: never given to a new tensor, so that no restore lacks memory. */
+/*
+ * What restoring the largest group takes, by class: never given to a new tensor, so that no restore lacks memory. A
+ * planned tensor has its place; what may lack one is a tail that is named while another is in its slot.
+ */
 static void count_reserve(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
 {
     memset(n, 0, PS_N_CLASSES * sizeof(*n));
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         uint32_t own[PS_N_CLASSES] = {0};
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            if (t->state != PS_RESIDENT && t->copy != NULL) {
+            if (t->copy == NULL || t->state == PS_RESIDENT) {
+                continue;
+            }
+            if (t->place == NULL || t->place->aside) {
                 count_chunks(t, own);
+                continue;
+            }
+            for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+                n[k] = t->n_chunks[k] > n[k] ? t->n_chunks[k] : n[k];
             }
         }
         for (unsigned k = 0; k < PS_N_CLASSES; k++) {
@@ -264,14 +301,14 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
         desc[i].location.id = i == 0 ? e->device : e->peer[i - 1];
         desc[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
-    ps_count(map_calls, 1);
+    ps_count_map();
     return ps_driver.cuMemSetAccess(base, bytes, desc, n);
 }
 
 CUresult ps_memory_unmap(uint64_t base, uint64_t bytes)
 {
     CUresult r = ps_driver.cuMemUnmap(base, bytes);
-    ps_count(map_calls, 1);
+    ps_count_map();
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         r = ps_driver.cuMemUnmap(base, bytes);
@@ -284,7 +321,7 @@ CUresult ps_memory_unmap(uint64_t base, uint64_t bytes)
 
 CUresult ps_memory_unmap_tensor(struct ps_tensor *t, uint64_t bytes)
 {
-    const CUresult r = bytes != 0 ? ps_memory_unmap(t->slot.base, bytes) : CUDA_SUCCESS;
+    const CUresult r = bytes != 0 ? ps_memory_unmap(t->mem.base, bytes) : CUDA_SUCCESS;
     t->stuck = r != CUDA_SUCCESS ? bytes : 0;
     return r;
 }
@@ -329,10 +366,28 @@ static struct ps_chunk *create_chunk(struct ps_engine *e, unsigned k, CUresult *
     return c;
 }
 
+bool ps_memory_hold(struct ps_engine *e, uint64_t bytes)
+{
+    uint32_t n[PS_N_CLASSES];
+    CUresult r = CUDA_SUCCESS;
+    ps_size_split(bytes, e->granularity, n);
+    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
+        for (; n[k] > 0 && r == CUDA_SUCCESS; n[k]--) {
+            struct ps_chunk *c = create_chunk(e, k, &r);
+            if (c != NULL) {
+                pthread_mutex_lock(&ps_lock);
+                put_free(e, c, NULL);
+                pthread_mutex_unlock(&ps_lock);
+            }
+        }
+    }
+    return r == CUDA_SUCCESS;
+}
+
 static void unmap_victims(struct ps_engine *e, struct ps_take *take)
 {
     for (struct ps_tensor *v = take->victims; v != NULL; v = v->lru_next) {
-        (void)ps_memory_unmap_tensor(v, v->slot.bytes);
+        (void)ps_memory_unmap_tensor(v, v->mem.bytes);
     }
     pthread_mutex_lock(&ps_lock);
     while (take->victims != NULL) {
@@ -349,18 +404,27 @@ static void unmap_victims(struct ps_engine *e, struct ps_take *take)
     (void)e;
 }
 
+void ps_memory_vacate(struct ps_engine *e, struct ps_tensor *t)
+{
+    struct ps_take take = {.got = NULL};
+    take_place(e, t, &take);
+    pthread_mutex_unlock(&ps_lock);
+    unmap_victims(e, &take);
+    pthread_mutex_lock(&ps_lock);
+}
+
 /* Maps the chunks largest first, as n_chunks says. On failure everything mapped is unmapped again. */
 static CUresult map_chunks(struct ps_engine *e, struct ps_tensor *t)
 {
     uint64_t done = 0;
     CUresult r = ps_memory_unmap_tensor(t, t->stuck);
     for (const struct ps_chunk *c = t->chunks; c != NULL && r == CUDA_SUCCESS; c = c->next) {
-        r = ps_driver.cuMemMap(t->slot.base + done, c->bytes, 0, c->handle, 0);
-        ps_count(map_calls, 1);
+        r = ps_driver.cuMemMap(t->mem.base + done, c->bytes, 0, c->handle, 0);
+        ps_count_map();
         done += r == CUDA_SUCCESS ? c->bytes : 0;
     }
     if (r == CUDA_SUCCESS) {
-        r = ps_memory_access(e, t->slot.base, t->slot.bytes);
+        r = ps_memory_access(e, t->mem.base, t->mem.bytes);
     }
     if (r != CUDA_SUCCESS && t->stuck == 0) {
         (void)ps_memory_unmap_tensor(t, done);
@@ -413,7 +477,7 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
         /* A peer came while this was being mapped. */
         n_peers = e->n_peers;
         pthread_mutex_unlock(&ps_lock);
-        ps_count(errors, ps_memory_access(e, t->slot.base, t->slot.bytes) != CUDA_SUCCESS);
+        ps_count(errors, ps_memory_access(e, t->mem.base, t->mem.bytes) != CUDA_SUCCESS);
         pthread_mutex_lock(&ps_lock);
     }
     if (r == CUDA_SUCCESS) {
@@ -471,7 +535,7 @@ static void collect_cached(struct ps_engine *e, struct ps_take *take)
 {
     for (struct ps_tensor *t = e->cached, *next; t != NULL; t = next) {
         uint32_t spare[PS_N_CLASSES];
-        bool fits = t->pins == 0 && t->copy->settled;
+        bool fits = t->chunks != NULL && t->pins == 0 && t->copy->settled;
         next = t->lru_next;
         ps_memory_count_spare(e, spare);
         for (unsigned k = 0; k < PS_N_CLASSES; k++) {

@@ -38,6 +38,8 @@
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
     PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \
     PS_COUNTER(plans, "plans taken up")                                                            \
+    PS_COUNTER(prefetches, "groups brought back ahead of their first touch")                       \
+    PS_COUNTER(late_stashes, "groups that left because another needed their lane")                 \
     PS_COUNTER(plan_misses, "events of a step that its plan did not foresee")                      \
     PS_COUNTER(map_calls, "calls that map or unmap memory, for events of a plan")                  \
     PS_COUNTER(remaps, "the other calls that map or unmap memory")                                 \

@@ -488,6 +488,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         c->site->n_uniform += c->uniform;
         e->learned = e->learned || eligible != ps_site_eligible(c->site);
     }
+    ps_learn_stashed(e, c, (uint64_t)c->stored * p->page_bytes);
     ps_budget_settle(&p->budget, copy_reserved(c), copy_stored(c));
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * At a cut: making a plan, its places, and taking both up. Lock held in every function; let go and taken again where
+ * driver calls are long. `learner.busy` keeps a second thread's cut out meanwhile.
+ *
+ *   begin ──a step seen twice──► capture: plan made, pages wanted ──pages there──► captured: places made
+ *                                    ▲                                              │
+ *                                    └──── misses, or more moved than planned ──────┘
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+#define MOVED_PERCENT   10
+#define REMAKE_PERCENT  15 /* more than that of the valid bytes moved in a step: homes are too small */
+#define POOL_PERCENT    10
+#define STALE_STEPS     32 /* a kind of step not seen for so many is not planned for */
+#define FAILURES_MAX    4  /* times making places may fail before we stop trying */
+
+static uint64_t wanted;
+void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes)
+{
+    (void)e;
+    wanted = device_bytes + host_bytes;
+}
+bool ps_pool_ready(struct ps_engine *e)
+{
+    ps_pool_ensure(e, wanted / e->pool.page_bytes);
+    return ps_budget_available(&e->pool.budget) >= wanted / e->pool.page_bytes;
+}
+
+static bool worth(const struct ps_learner *l, const struct ps_kind *k)
+{
+    return k->id != 0 && k->count >= 2 && k->record[0].n_groups > 1 &&
+           k->last + STALE_STEPS >= l->segment.serial;
+}
+
+/* The plan for all kinds of step that are current. */
+static enum ps_status make_plan(struct ps_engine *e, struct ps_plan *plan_p)
+{
+    struct ps_learner *l = &e->learner;
+    struct ps_plan_step steps[PS_KINDS_MAX];
+    uint32_t n = 0;
+    enum ps_status s = PS_OK;
+    const struct ps_plan_settings settings = {
+        .granularity = e->granularity,
+        .page_bytes = e->pool.page_bytes,
+        .moved_percent = MOVED_PERCENT,
+        .pool_percent = POOL_PERCENT,
+    };
+    for (uint32_t k = 0; k < PS_KINDS_MAX && s == PS_OK; k++) {
+        bool same;
+        if (worth(l, &l->segment.kinds[k])) {
+            s = ps_kind_merge(&l->segment.kinds[k], &steps[n], &same);
+            l->next_kind[n] = l->segment.kinds[k].id;
+            n += s == PS_OK;
+        }
+    }
+    if (s == PS_OK) {
+        s = n > 0 ? ps_plan_make(steps, n, &settings, plan_p) : PS_ERR_UNSUPPORTED;
+    }
+    l->n_next = n;
+    while (n > 0) {
+        ps_plan_step_free(&steps[--n]);
+    }
+    return s;
+}
+
+static void forget_next(struct ps_learner *l)
+{
+    if (l->have_next) {
+        ps_plan_fini(&l->next);
+        memset(&l->next, 0, sizeof(l->next));
+        l->have_next = false;
+    }
+}
+
+static void say_plan(const struct ps_plan *p)
+{
+    ps_info("plan: homes %llu MiB, %u lanes of %llu MiB, pages %llu MiB; the step's peak %llu MiB instead of %llu",
+            (unsigned long long)(p->home_bytes >> 20), p->n_lanes,
+            (unsigned long long)(p->lane_bytes / (p->n_lanes != 0 ? p->n_lanes : 1) >> 20),
+            (unsigned long long)(p->pool_bytes >> 20), (unsigned long long)(p->peak_bytes >> 20),
+            (unsigned long long)(p->plain_peak_bytes >> 20));
+}
+
+/* Plans the steps seen so far. The pages are asked for now: pinning takes its time. */
+static void consider(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    struct ps_plan plan;
+
+    memset(&plan, 0, sizeof(plan));
+    if (make_plan(e, &plan) != PS_OK) {
+        return;
+    }
+    say_plan(&plan);
+    forget_next(l);
+    if (!plan.adopt) {
+        ps_plan_fini(&plan);
+        if (!l->left_alone) {
+            l->left_alone = true;
+            ps_info("no plan would lower the peak of a step: allocations are left to the job's allocator");
+        }
+        return;
+    }
+    l->next = plan;
+    l->have_next = true;
+    /* Until a stash is seen complete it may need the worst case: two groups are on their way. */
+    ps_pool_want(e, plan.pool_bytes, 3 * plan.group_tail_bytes);
+}
+
+/* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */
+static bool clear_out(struct ps_engine *e)
+{
+    if (!ps_engine_await_idle(e)) {
+        return false;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_engine_release_unused(e);
+    pthread_mutex_lock(&ps_lock);
+    return true;
+}
+
+/* The places in force go. False: somebody is in them, or the device is not done with them. */
+static bool take_down(struct ps_engine *e)
+{
+    struct ps_places *p = e->places;
+    struct ps_fence *f;
+    if (p == NULL) {
+        return true;
+    }
+    ps_places_tidy(e);
+    while (ps_places_idle(p) && (f = ps_places_pending(p)) != NULL) {
+        ps_fence_ref(f);
+        ps_count(host_syncs, 1);
+        pthread_mutex_unlock(&ps_lock);
+        const CUresult r = ps_wait_bounded(f->event);
+        pthread_mutex_lock(&ps_lock);
+        ps_fence_unref(&e->fences, f);
+        if (r != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    if (e->places != p || !ps_places_idle(p)) {
+        return false;
+    }
+    e->places = NULL;
+    e->chunk_bytes -= p->bytes;
+    e->learner.n_ways = 0;
+    pthread_mutex_unlock(&ps_lock);
+    ps_places_free(e, p);
+    pthread_mutex_lock(&ps_lock);
+    return true;
+}
+
+static void take_up(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    if (!take_down(e) || !clear_out(e)) {
+        return;
+    }
+    struct ps_plan plan = l->next;
+    uint64_t spare = 0;
+    for (uint32_t i = 0; i < plan.n_slots; i++) {
+        spare = plan.slot_bytes[i] > spare ? plan.slot_bytes[i] : spare;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_memory_trim_pool(e);
+    struct ps_places *p = ps_places_make(e, &plan);
+    if (p != NULL && !ps_memory_hold(e, spare)) {
+        p->plan.sites = NULL; /* the plan stays ours */
+        ps_places_free(e, p);
+        p = NULL;
+    }
+    pthread_mutex_lock(&ps_lock);
+    if (p == NULL) {
+        l->n_failures++;
+        ps_warn_once("no memory for the plan's places; groups are stashed without a plan");
+        return;
+    }
+    memset(&l->next, 0, sizeof(l->next));
+    l->have_next = false;
+    l->n_ways = l->n_next;
+    memcpy(l->way_kind, l->next_kind, sizeof(l->way_kind));
+    e->places = p;
+    e->chunk_bytes += p->bytes;
+    ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
+    ps_learn_watch(e, false);
+    ps_count(plans, 1);
+    ps_pool_ready(e);
+    ps_observe_phase(PS_PHASE_CAPTURED);
+}
+
+/* Did the step that has just ended go otherwise than planned? */
+static bool drifted(struct ps_learner *l, const struct ps_cut *cut)
+{
+    const bool off = l->step_misses > 0 ||
+                     l->step_moved * 100 > l->step_valid * REMAKE_PERCENT;
+    l->n_off = off && cut->complete ? l->n_off + 1 : 0;
+    return l->n_off >= 2 && cut->known;
+}
+
+void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
+{
+    struct ps_learner *l = &e->learner;
+    if (l->busy || e->no_gain || l->n_failures >= FAILURES_MAX) {
+        return;
+    }
+    l->busy = true;
+    ps_engine_poll(e);
+    const bool off = e->places != NULL && drifted(l, cut);
+    const bool ready = cut->known && cut->kind != PS_KIND_NONE &&
+                       worth(l, &l->segment.kinds[cut->kind]);
+    if (e->places == NULL && !l->left_alone) {
+        ps_learn_watch(e, true);
+        ps_observe_phase(PS_PHASE_CAPTURE);
+    }
+    if ((e->places == NULL && ready && !l->have_next && !l->left_alone) || (off && ready)) {
+        consider(e);
+        l->n_off = 0;
+    }
+    if (l->have_next && ps_pool_ready(e)) {
+        take_up(e);
+    }
+    l->step_misses = 0;
+    l->step_moved = 0;
+    l->step_valid = 0;
+    l->busy = false;
+}
+
+void ps_learn_release(struct ps_engine *e)
+{
+    pthread_mutex_lock(&ps_lock);
+    struct ps_learner *l = &e->learner;
+    if (!l->busy && e->places != NULL && ps_places_idle(e->places)) {
+        l->busy = true;
+        /* The next cut plans again, from what is known. */
+        (void)take_down(e);
+        l->busy = false;
+    }
+    pthread_mutex_unlock(&ps_lock);
+}
+
+void ps_learn_fini(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    ps_learn_watch(e, false);
+    forget_next(l);
+    ps_segment_fini(&l->segment);
+}

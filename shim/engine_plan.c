@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See engine_plan.h. What needs the driver for long (places, waiting) is in engine_adopt.c. */
+#include "shim/engine_plan.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+#define LEAD 2 /* groups looked ahead for one that is out */
+
+_Atomic uint32_t ps_learn_watching;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void ps_learn_watch(struct ps_engine *e, bool watch)
+{
+    struct ps_learner *l = &e->learner;
+    if (l->watching != watch) {
+        l->watching = watch;
+        atomic_fetch_add_explicit(&ps_learn_watching, watch ? 1 : (uint32_t)-1,
+                                  memory_order_relaxed);
+    }
+}
+
+static const struct ps_plan_moves *moves_of(const struct ps_engine *e)
+{
+    const struct ps_learner *l = &e->learner;
+    return e->places != NULL && l->way < e->places->plan.n_moves ? &e->places->plan.moves[l->way] :
+                                                                   NULL;
+}
+
+/* Which planned kind of step this one is so far: the last choice while it holds. */
+static void choose_way(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    const uint32_t matching = ps_segment_matching(&l->segment);
+    uint32_t way = PS_PLAN_NONE;
+
+    for (uint32_t i = 0; i < l->n_ways; i++) {
+        for (uint32_t k = 0; k < PS_KINDS_MAX; k++) {
+            const bool fits =
+                (matching >> k & 1) != 0 && l->segment.kinds[k].id == l->way_kind[i];
+            if (fits && (way == PS_PLAN_NONE || i == l->way)) {
+                way = i;
+            }
+        }
+    }
+    l->way = way;
+}
+
+static bool of_step(const struct ps_engine *e, const struct ps_group *g)
+{
+    return g->seg.serial != 0 && g->seg.serial == e->learner.segment.serial;
+}
+
+static void mark_group(const struct ps_engine *e, struct ps_group *g)
+{
+    const struct ps_plan_moves *m = moves_of(e);
+    g->stays = m != NULL && of_step(e, g) && g->seg.group < m->n_groups && !m->stash[g->seg.group];
+}
+
+static struct ps_group *at_position(const struct ps_engine *e, uint32_t position)
+{
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (of_step(e, g) && g->seg.group == position) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
+static bool any_out(const struct ps_group *g)
+{
+    for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+        if (t->state == PS_OUT && !t->freed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who comes back next, of those that are out: brought in if its places are vacant. Nobody overtakes it. */
+static void advance(struct ps_engine *e)
+{
+    const struct ps_learner *l = &e->learner;
+    const struct ps_plan_moves *m = moves_of(e);
+    if (m == NULL || l->last >= m->n_groups) {
+        return;
+    }
+    uint32_t next = l->last_returned ? m->after_return[l->last] : m->after_push[l->last];
+    for (uint32_t n = 0; n < LEAD && next < m->n_groups; next = m->after_return[next]) {
+        struct ps_group *g = at_position(e, next);
+        if (g == NULL) {
+            continue;
+        }
+        if (any_out(g)) {
+            ps_prefetch(e, g);
+            return;
+        }
+        n++;
+    }
+}
+
+bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_learner *l = &e->learner;
+    const struct ps_plan_moves *m = moves_of(e);
+    if (m == NULL || g->open || !of_step(e, g) || l->last >= m->n_groups) {
+        return false;
+    }
+    uint32_t next = l->last_returned ? m->after_return[l->last] : m->after_push[l->last];
+    for (uint32_t n = 0; n < LEAD && next < m->n_groups; next = m->after_return[next]) {
+        if (next == g->seg.group) {
+            return true;
+        }
+        n += at_position(e, next) != NULL;
+    }
+    return false;
+}
+
+static void came_to(struct ps_engine *e, struct ps_seg_id id, bool returned)
+{
+    struct ps_learner *l = &e->learner;
+    if (id.serial == l->segment.serial) {
+        l->last = id.group;
+        l->last_returned = returned;
+    }
+}
+
+void ps_learn_push(struct ps_engine *e, struct ps_thread *th)
+{
+    struct ps_learner *l = &e->learner;
+    struct ps_cut cut;
+
+    if (e->state != PS_ENGINE_READY || e->ended) {
+        return;
+    }
+    th->seg = ps_segment_push(&l->segment, th->stack.open_name, now_ns(), &cut);
+    th->seg_engine = e;
+    if (cut.cut) {
+        ps_learn_cut(e, &cut);
+        if (e->state != PS_ENGINE_READY) {
+            return;
+        }
+    }
+    choose_way(e);
+    came_to(e, th->seg, false);
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        mark_group(e, g);
+    }
+}
+
+void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id)
+{
+    ps_segment_pop(&e->learner.segment, id, now_ns());
+    advance(e);
+}
+
+void ps_learn_group(struct ps_engine *e, struct ps_group *g)
+{
+    mark_group(e, g);
+}
+
+void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal)
+{
+    t->seg = ps_segment_alloc(&e->learner.segment, t->group->seg, ordinal, t->bytes, now_ns());
+}
+
+/* Has there been a push since the group's instance ended? */
+static bool boundary_since(const struct ps_engine *e, const struct ps_group *g)
+{
+    return of_step(e, g) && !g->open && e->learner.last >= g->seg.group &&
+           (e->learner.last > g->seg.group || e->learner.last_returned);
+}
+
+static void returns(struct ps_engine *e, struct ps_group *g)
+{
+    if (!g->told && boundary_since(e, g)) {
+        g->told = true;
+        ps_segment_return(&e->learner.segment, g->seg, now_ns());
+        came_to(e, g->seg, true);
+    }
+}
+
+void ps_learn_free(struct ps_engine *e, const struct ps_tensor *t)
+{
+    returns(e, t->group);
+    ps_segment_free(&e->learner.segment, t->seg, now_ns());
+}
+
+void ps_learn_freed(struct ps_engine *e)
+{
+    if (e->places != NULL) {
+        advance(e);
+    }
+}
+
+void ps_learn_touched(struct ps_engine *e, struct ps_group *g)
+{
+    g->prefetched = false;
+    returns(e, g);
+    advance(e);
+}
+
+void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t stored)
+{
+    const uint64_t whole = c->home_bytes + stored;
+    const uint64_t valid = whole < c->bytes ? whole : c->bytes;
+    ps_count(valid_bytes_stashed, valid);
+    e->learner.step_moved += stored;
+    e->learner.step_valid += valid;
+    ps_segment_valid(&e->learner.segment, c->seg, valid);
+}
+
+uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_plan_moves *m = moves_of(e);
+    return m != NULL && of_step(e, g) && g->seg.group < m->n_groups ? m->set[g->seg.group] :
+                                                                      PS_PLAN_NONE;
+}
+
+void ps_learn_note_other(uint64_t bytes)
+{
+    struct ps_guard guard;
+    CUmemoryPool pool;
+    uint64_t used = 0;
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(guard.current);
+    if (e != NULL && e->learner.watching &&
+        ps_driver.cuDeviceGetDefaultMemPool(&pool, e->device) == CUDA_SUCCESS &&
+        ps_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
+            CUDA_SUCCESS) {
+        ps_segment_other(&e->learner.segment, used + bytes);
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Learning and following a plan: the engine's events go into the segmenter (policy/segment.h), a step seen twice is
+ * planned (policy/plan.h), and at a cut, when nothing of a region is alive, the plan's places are made or made anew.
+ * In between the plan says which groups stay, which set a group gets, and who comes back next.
+ *
+ * Any thread; lock held, but for ps_plan_note_other.
+ */
+#ifndef PS_SHIM_ENGINE_PLAN_H
+#define PS_SHIM_ENGINE_PLAN_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "policy/segment.h"
+
+/* What an engine knows of its steps. */
+struct ps_learner {
+    struct ps_segment segment;
+    struct ps_plan next; /* made, not in force yet */
+    uint64_t next_kind[PS_KINDS_MAX], way_kind[PS_KINDS_MAX]; /* kinds of step that next, and the plan in force, are for */
+    uint32_t n_next, n_ways;
+    uint32_t way;        /* of the plan in force, that this step goes; PS_PLAN_NONE */
+    uint32_t last;       /* position of the last push or return */
+    bool last_returned;  /* it was a return */
+    bool have_next;
+    bool watching;       /* the job's other memory is noted */
+    bool busy;           /* a thread is planning */
+    bool left_alone;     /* no plan gains anything */
+    uint32_t n_off;      /* steps in a row that went otherwise than planned */
+    uint32_t n_failures; /* of making places */
+    uint32_t step_misses;
+    uint64_t step_moved, step_valid; /* bytes */
+};
+
+struct ps_copy;
+struct ps_engine;
+struct ps_group;
+struct ps_tensor;
+struct ps_thread;
+
+/* A region's push; may make a plan and its places: lock let go and taken again. */
+void ps_learn_push(struct ps_engine *e, struct ps_thread *th);
+void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id);
+void ps_learn_group(struct ps_engine *e, struct ps_group *g); /* made in the thread's instance */
+void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal);
+/* Before the tensor leaves its group, and after. */
+void ps_learn_free(struct ps_engine *e, const struct ps_tensor *t);
+void ps_learn_freed(struct ps_engine *e);
+/* Backward has come to a group that was brought in ahead. */
+void ps_learn_touched(struct ps_engine *e, struct ps_group *g);
+/* A stash was seen complete: `stored` bytes of the tail. */
+void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t stored);
+/* Does the plan say that this group, or one that is in and before it, returns next? */
+bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
+/* The set the plan gives the group; PS_PLAN_NONE. */
+uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g);
+/* The places go, as far as nobody is in them, and come back at the next cut. Lock not held. */
+void ps_learn_release(struct ps_engine *e);
+/* Nothing of it is in use any more. Lock not held. */
+void ps_learn_fini(struct ps_engine *e);
+
+/* engine_adopt.c: a step has ended. Lock let go and taken again. */
+void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut);
+/* The job's other memory is, or is not, to be noted. */
+void ps_learn_watch(struct ps_engine *e, bool watch);
+
+/* Some engine wants to know what the job's other memory comes to. */
+extern _Atomic uint32_t ps_learn_watching;
+/* `bytes` more are about to be allocated in the current context's pool. Lock not held; makes a driver call. */
+void ps_learn_note_other(uint64_t bytes);
+
+#endif

@@ -1,0 +1,711 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See places.h. Events: a slot's next owner is put behind the last one's stash (copy->stash) or its end (ready), on
+ * the stream that will write it first; a home's next owner likewise behind the end of the last. An end on another
+ * stream that is not over yet is never waited for: it could hang the job, so the newcomer does without the place.
+ */
+#include "shim/places.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+/* ---- making and ending: lock not held ---- */
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static CUresult map_one(const struct ps_engine *e, uint64_t base, uint64_t bytes,
+                        CUmemGenericAllocationHandle handle)
+{
+    ps_count_map();
+    CUresult r = ps_driver.cuMemMap(base, bytes, 0, handle, 0);
+    if (r == CUDA_SUCCESS) {
+        r = ps_memory_access(e, base, bytes);
+        if (r != CUDA_SUCCESS) {
+            (void)ps_memory_unmap(base, bytes);
+        }
+    }
+    return r;
+}
+
+static bool take_slot(uint64_t bytes, struct ps_slot *slot_p)
+{
+    pthread_mutex_lock(&ps_lock);
+    const bool ok = ps_slot_take(bytes, slot_p);
+    pthread_mutex_unlock(&ps_lock);
+    return ok;
+}
+
+static void give_slot(struct ps_slot *slot)
+{
+    pthread_mutex_lock(&ps_lock);
+    ps_slot_give(slot);
+    pthread_mutex_unlock(&ps_lock);
+    slot->bytes = 0;
+}
+
+/* Memory of `bytes` mapped at base; *handle_p stays 0 on failure. */
+static CUresult make_mapped(struct ps_engine *e, uint64_t base, uint64_t bytes,
+                            CUmemGenericAllocationHandle *handle_p)
+{
+    CUmemGenericAllocationHandle h;
+    CUresult r = ps_memory_create(e, bytes, &h);
+    if (r != CUDA_SUCCESS) {
+        return r;
+    }
+    r = map_one(e, base, bytes, h);
+    if (r != CUDA_SUCCESS) {
+        ps_driver.cuMemRelease(h);
+        return r;
+    }
+    *handle_p = h;
+    return CUDA_SUCCESS;
+}
+
+static bool make_place(struct ps_engine *e, struct ps_places *p, const struct ps_place_set *set,
+                       const struct ps_plan_site *site, struct ps_place *place)
+{
+    struct ps_lane_slot *tail =
+        site->class == PS_PLAN_STASH ? &p->slots[set->lane * p->plan.n_slots + site->slot] : NULL;
+    const uint64_t tail_bytes = tail != NULL ? tail->bytes : 0;
+
+    if (site->class == PS_PLAN_TEMPORARY || site->home_bytes + tail_bytes == 0) {
+        return true;
+    }
+    if (!take_slot(site->home_bytes + tail_bytes, &place->slot)) {
+        return false;
+    }
+    place->home_bytes = site->home_bytes;
+    if (site->home_bytes > 0 && make_mapped(e, place->slot.base, site->home_bytes, &place->home) !=
+                                    CUDA_SUCCESS) {
+        return false;
+    }
+    p->bytes += site->home_bytes;
+    if (tail != NULL && map_one(e, place->slot.base + site->home_bytes, tail->bytes,
+                                tail->handle) != CUDA_SUCCESS) {
+        return false;
+    }
+    place->tail = tail;
+    return true;
+}
+
+static bool make_set(struct ps_engine *e, struct ps_places *p, uint32_t i)
+{
+    struct ps_place_set *set = &p->sets[i];
+    const struct ps_plan *plan = &p->plan;
+
+    set->name = plan->sets[i].name;
+    set->lane = plan->sets[i].lane;
+    while (set->first_site < plan->n_sites && plan->sites[set->first_site].name != set->name) {
+        set->first_site++;
+    }
+    uint32_t end = set->first_site;
+    while (end < plan->n_sites && plan->sites[end].name == set->name) {
+        end++;
+    }
+    set->places = calloc(end - set->first_site + 1, sizeof(*set->places));
+    if (set->places == NULL) {
+        return false;
+    }
+    set->n_places = end - set->first_site;
+    for (uint32_t k = 0; k < set->n_places; k++) {
+        if (!make_place(e, p, set, &plan->sites[set->first_site + k], &set->places[k])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t slot_pages(const struct ps_engine *e, uint64_t bytes)
+{
+    return round_up(ps_pool_pages(&e->pool, bytes), 16);
+}
+
+/* One byte a page of every slot, all "not known". */
+static bool make_flags(struct ps_engine *e, struct ps_places *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots; i++) {
+        bytes += slot_pages(e, p->slots[i].bytes);
+    }
+    bytes = round_up(bytes != 0 ? bytes : 1, e->granularity);
+    if (!take_slot(bytes, &p->flags) ||
+        make_mapped(e, p->flags.base, bytes, &p->flags_handle) != CUDA_SUCCESS) {
+        return false;
+    }
+    p->bytes += bytes;
+    uint64_t at = p->flags.base;
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots; i++) {
+        p->slots[i].flags = at;
+        at += slot_pages(e, p->slots[i].bytes);
+    }
+    return true;
+}
+
+static bool make_lanes(struct ps_engine *e, struct ps_places *p)
+{
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots; i++) {
+        struct ps_lane_slot *s = &p->slots[i];
+        s->bytes = p->plan.slot_bytes[i % p->plan.n_slots];
+        if (s->bytes > 0 && ps_memory_create(e, s->bytes, &s->handle) != CUDA_SUCCESS) {
+            s->bytes = 0;
+            return false;
+        }
+        p->bytes += s->bytes;
+    }
+    return make_flags(e, p);
+}
+
+struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan)
+{
+    struct ps_places *p = calloc(1, sizeof(*p));
+    if (p == NULL) {
+        return NULL;
+    }
+    p->plan = *plan;
+    p->sets = calloc(plan->n_sets + 1, sizeof(*p->sets));
+    p->slots = calloc((size_t)plan->n_lanes * plan->n_slots + 1, sizeof(*p->slots));
+    bool ok = p->sets != NULL && p->slots != NULL && make_lanes(e, p);
+    for (uint32_t i = 0; ok && i < plan->n_sets; i++) {
+        ok = make_set(e, p, i);
+    }
+    if (!ok) {
+        memset(&p->plan, 0, sizeof(p->plan)); /* it stays the caller's */
+        p->plan.n_sets = p->sets != NULL ? plan->n_sets : 0;
+        p->plan.n_lanes = p->slots != NULL ? plan->n_lanes : 0;
+        p->plan.n_slots = plan->n_slots;
+        ps_places_free(e, p);
+        return NULL;
+    }
+    return p;
+}
+
+static void free_place(struct ps_engine *e, struct ps_place *place)
+{
+    bool stuck = false;
+    if (place->slot.bytes == 0) {
+        return;
+    }
+    if (place->home != 0) {
+        stuck = ps_memory_unmap(place->slot.base, place->home_bytes) != CUDA_SUCCESS;
+        ps_driver.cuMemRelease(place->home);
+    }
+    if (place->spare != NULL) {
+        stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
+                    CUDA_SUCCESS ||
+                stuck;
+        while (place->spare != NULL) {
+            struct ps_chunk *c = place->spare;
+            place->spare = c->next;
+            ps_driver.cuMemRelease(c->handle);
+            free(c);
+        }
+    }
+    if (place->tail != NULL && !place->aside) {
+        stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
+                    CUDA_SUCCESS ||
+                stuck;
+    }
+    if (!stuck) {
+        give_slot(&place->slot);
+    }
+    pthread_mutex_lock(&ps_lock);
+    place->ready[0] = ps_fence_unref(&e->fences, place->ready[0]);
+    place->ready[1] = ps_fence_unref(&e->fences, place->ready[1]);
+    pthread_mutex_unlock(&ps_lock);
+}
+
+void ps_places_free(struct ps_engine *e, struct ps_places *p)
+{
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
+            free_place(e, &p->sets[i].places[k]);
+        }
+        free(p->sets[i].places);
+    }
+    if (p->flags_handle != 0) {
+        (void)ps_memory_unmap(p->flags.base, p->flags.bytes);
+        ps_driver.cuMemRelease(p->flags_handle);
+    }
+    if (p->flags.bytes != 0) {
+        give_slot(&p->flags);
+    }
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots; i++) {
+        struct ps_lane_slot *s = &p->slots[i];
+        if (s->bytes != 0) {
+            ps_driver.cuMemRelease(s->handle);
+        }
+        pthread_mutex_lock(&ps_lock);
+        s->ready[0] = ps_fence_unref(&e->fences, s->ready[0]);
+        s->ready[1] = ps_fence_unref(&e->fences, s->ready[1]);
+        pthread_mutex_unlock(&ps_lock);
+    }
+    free(p->sets);
+    free(p->slots);
+    if (p->plan.sites != NULL) {
+        ps_plan_fini(&p->plan);
+    }
+    free(p);
+}
+
+bool ps_places_idle(const struct ps_places *p)
+{
+    bool busy = p->n_aside > 0;
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        busy = busy || p->sets[i].group != NULL;
+    }
+    return !busy;
+}
+
+static struct ps_fence *first_pending(struct ps_fence *const ready[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (!ps_fence_done(ready[i])) {
+            return ready[i];
+        }
+    }
+    return NULL;
+}
+
+struct ps_fence *ps_places_pending(const struct ps_places *p)
+{
+    struct ps_fence *f = NULL;
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots && f == NULL; i++) {
+        f = first_pending(p->slots[i].ready);
+    }
+    for (uint32_t i = 0; i < p->plan.n_sets && f == NULL; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places && f == NULL; k++) {
+            f = first_pending(p->sets[i].places[k].ready);
+        }
+    }
+    return f;
+}
+
+/* ---- from here on the lock is held ---- */
+
+/* Over, or in the order of the stream. */
+static bool ready_for(struct ps_fence *const ready[2], uint64_t key)
+{
+    for (int i = 0; i < 2; i++) {
+        if (ready[i] != NULL && ready[i]->stream_key != key && !ps_fence_done(ready[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void drop_ready(struct ps_engine *e, struct ps_fence *ready[2])
+{
+    ready[0] = ps_fence_unref(&e->fences, ready[0]);
+    ready[1] = ps_fence_unref(&e->fences, ready[1]);
+}
+
+/* A stashed owner that no call in flight names may lose the slot. */
+static bool may_evict(const struct ps_tensor *t)
+{
+    return t->state == PS_CACHED && t->pins == 0 && !t->freed;
+}
+
+enum lane_state { LANE_FREE, LANE_LEAVING, LANE_TAKEN };
+
+static enum lane_state lane_state(const struct ps_places *p, uint32_t lane)
+{
+    enum lane_state s = LANE_FREE;
+    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+        const struct ps_tensor *t = p->slots[lane * p->plan.n_slots + i].owner;
+        if (t != NULL && !may_evict(t)) {
+            return LANE_TAKEN;
+        }
+        s = t != NULL ? LANE_LEAVING : s;
+    }
+    return s;
+}
+
+/* Free, mapped to its lane, and the last users' ends are in the stream's order. */
+static bool set_ready(const struct ps_place_set *set, uint64_t key)
+{
+    if (set->group != NULL) {
+        return false;
+    }
+    for (uint32_t k = 0; k < set->n_places; k++) {
+        const struct ps_place *place = &set->places[k];
+        if (place->owner != NULL || place->aside || place->busy || !ready_for(place->ready, key)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The planned set if it can be had, else the lowest of the name that is free now, in the best lane. */
+static struct ps_place_set *choose_set(struct ps_places *p, uint32_t name, uint32_t wanted,
+                                       uint64_t key, enum lane_state *state_p)
+{
+    struct ps_place_set *best = NULL;
+    if (wanted < p->plan.n_sets && p->sets[wanted].name == name && set_ready(&p->sets[wanted], key)) {
+        best = &p->sets[wanted];
+        *state_p = lane_state(p, best->lane);
+        if (*state_p != LANE_TAKEN) {
+            return best;
+        }
+    }
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        struct ps_place_set *set = &p->sets[i];
+        if (set->name != name || !set_ready(set, key)) {
+            continue;
+        }
+        const enum lane_state s = lane_state(p, set->lane);
+        if (best == NULL || s < *state_p) {
+            best = set;
+            *state_p = s;
+        }
+    }
+    return best;
+}
+
+/* The groups in a lane that may leave now do: the newcomer waits for their stash. Lock let go and taken again. */
+static void clear_lane(struct ps_engine *e, const struct ps_places *p, uint32_t lane)
+{
+    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+        const struct ps_tensor *t = p->slots[lane * p->plan.n_slots + i].owner;
+        if (t != NULL && t->state == PS_RESIDENT) {
+            ps_move_group_out(e, t->group);
+        }
+    }
+}
+
+static struct ps_place_set *set_of(struct ps_engine *e, struct ps_group *g, uint64_t key)
+{
+    struct ps_places *p = e->places;
+    enum lane_state s = LANE_TAKEN;
+    if (g->set != NULL || g->set_refused) {
+        return g->set;
+    }
+    struct ps_place_set *set = choose_set(p, g->name, ps_learn_set(e, g), key, &s);
+    if (set != NULL && s == LANE_TAKEN) {
+        clear_lane(e, p, set->lane);
+    }
+    g->set = set;
+    g->set_refused = set == NULL;
+    if (set != NULL) {
+        set->group = g;
+    }
+    return set;
+}
+
+/* The owner loses the slot; it is out from here on. */
+static void evict(struct ps_engine *e, struct ps_lane_slot *s)
+{
+    struct ps_tensor *t = s->owner;
+    ps_list_remove(&e->cached, &e->cached_last, t);
+    ps_assert(may_evict(t));
+    t->state = PS_OUT;
+    s->owner = NULL;
+    drop_ready(e, s->ready);
+    s->ready[0] = ps_fence_ref(t->copy->stash);
+}
+
+/* Makes the stream wait until the slot's memory is nobody's. False: that cannot be ordered. */
+static bool order_slot(struct ps_engine *e, struct ps_lane_slot *s, CUstream stream)
+{
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    for (int i = 0; i < 2; i++) {
+        if (ps_fence_wait(s->ready[i], key, stream) != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Zeroes the pages that the last scan found not uniform, and makes the slot the new address's. */
+static CUresult clean_flagged(struct ps_engine *e, uint64_t base, const struct ps_lane_slot *s,
+                              CUstream stream)
+{
+    struct ps_batch b;
+    memset(&b, 0, offsetof(struct ps_batch, items));
+    memset(&b.items[0], 0, sizeof(b.items[0]));
+    b.page_bytes = e->pool.page_bytes;
+    b.n_items = 1;
+    b.items[0].data = base;
+    b.items[0].bytes = s->bytes;
+    b.items[0].flags = s->flags;
+    return ps_kernels_clean(&ps_driver, &e->kernels, stream, &b);
+}
+
+/* A tail in the order of the stream, uniform from end to end. */
+static CUresult clean_tail(struct ps_engine *e, const struct ps_place *place, CUstream stream)
+{
+    const struct ps_lane_slot *s = place->tail;
+    const uint64_t base = place->slot.base + place->home_bytes;
+    if (s->scanned) {
+        return clean_flagged(e, base, s, stream);
+    }
+    return ps_driver.cuMemsetD32Async(base, 0, s->bytes / 4, stream);
+}
+
+/* The slot for a new tensor: it waits for a stash of ours, but never for another stream's work. */
+static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+{
+    struct ps_place *place = t->place;
+    struct ps_lane_slot *s = place->tail;
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+
+    if (s->owner != NULL) {
+        if (!may_evict(s->owner)) {
+            return false;
+        }
+        evict(e, s);
+    } else if (!s->scanned && !ready_for(s->ready, key)) {
+        return false;
+    }
+    if (!order_slot(e, s, stream) || clean_tail(e, place, stream) != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        /* Whatever was enqueued is part of the slot's past now. */
+        CUresult r;
+        struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, stream, &r);
+        ps_fence_unref(&e->fences, s->ready[1]);
+        s->ready[1] = f != NULL ? f : ps_fence_never();
+        s->scanned = false;
+        return false;
+    }
+    drop_ready(e, s->ready);
+    s->owner = t;
+    s->scanned = false;
+    return true;
+}
+
+enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const struct ps_site *site,
+                                uint64_t bytes, CUstream stream, struct ps_tensor **t_p)
+{
+    const struct ps_plan_site *planned = ps_plan_find(&e->places->plan, g->name, site->ordinal);
+    if (planned == NULL) {
+        return PS_PLACE_MISS;
+    }
+    if (planned->class == PS_PLAN_TEMPORARY) {
+        return ps_site_exact(site) ? PS_PLACE_LEFT : PS_PLACE_NONE;
+    }
+    struct ps_place_set *set = set_of(e, g, ps_stream_key(e->ctx, stream));
+    if (set == NULL) {
+        return PS_PLACE_MISS;
+    }
+    struct ps_place *place = &set->places[planned - e->places->plan.sites - set->first_site];
+    if (place->owner != NULL || place->slot.bytes < bytes) {
+        return PS_PLACE_MISS;
+    }
+    struct ps_tensor *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        return PS_PLACE_MISS;
+    }
+    t->slot = place->slot;
+    t->place = place;
+    t->home_bytes = place->home_bytes;
+    t->mem.base = place->slot.base + place->home_bytes;
+    t->mem.bytes = place->slot.bytes - place->home_bytes;
+    if (t->mem.bytes > 0) {
+        ps_size_split(t->mem.bytes, e->granularity, t->n_chunks);
+    }
+    if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, t, stream)) {
+        free(t);
+        return PS_PLACE_MISS;
+    }
+    place->owner = t;
+    drop_ready(e, place->ready);
+    *t_p = t;
+    return PS_PLACED;
+}
+
+void ps_place_leave(struct ps_engine *e, struct ps_tensor *t, bool was_stashed)
+{
+    struct ps_place *place = t->place;
+    struct ps_lane_slot *s = place->tail;
+
+    if (place->aside) {
+        place->spare = t->chunks;
+        t->chunks = NULL;
+    } else if (s != NULL && s->owner == t) {
+        drop_ready(e, s->ready);
+        s->owner = NULL;
+        s->ready[0] = ps_fence_ref(t->ready[0]);
+        s->ready[1] = ps_fence_ref(t->ready[1]);
+        s->scanned = s->scanned && was_stashed;
+    }
+    place->owner = NULL;
+    place->ready[0] = t->ready[0];
+    place->ready[1] = t->ready[1];
+    t->ready[0] = t->ready[1] = NULL;
+    t->place = NULL;
+}
+
+void ps_places_group_gone(const struct ps_group *g)
+{
+    if (g->set != NULL) {
+        g->set->group = NULL;
+    }
+}
+
+bool ps_place_vacant(const struct ps_tensor *t)
+{
+    const struct ps_place *place = t->place;
+    return place != NULL && !place->aside && place->tail->owner == NULL;
+}
+
+bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+{
+    struct ps_place *place = t->place;
+    struct ps_lane_slot *s = place->tail;
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+
+    if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
+        return false;
+    }
+    if (s->owner != NULL) {
+        evict(e, s);
+    }
+    /* An end on another stream than the group's may depend on this thread. */
+    for (int i = 0; i < 2; i++) {
+        const struct ps_fence *f = s->ready[i];
+        if (f != NULL && f->stream_key != key && f->stream_key != t->group->stream_key &&
+            !s->scanned && !ps_fence_done(s->ready[i])) {
+            return false;
+        }
+    }
+    if (!order_slot(e, s, stream)) {
+        return false;
+    }
+    drop_ready(e, s->ready);
+    s->owner = t;
+    s->scanned = false;
+    return true;
+}
+
+void ps_place_exit(struct ps_engine *e, struct ps_tensor *t)
+{
+    struct ps_lane_slot *s = t->place->tail;
+    if (!t->place->aside && s->owner == t) {
+        drop_ready(e, s->ready);
+        s->owner = NULL;
+        s->scanned = false;
+    }
+}
+
+void ps_place_scanned(struct ps_tensor *t)
+{
+    if (t->place != NULL && !t->place->aside) {
+        t->place->tail->scanned = true;
+    }
+}
+
+void ps_place_touched(struct ps_tensor *t)
+{
+    if (t->place != NULL && !t->place->aside && t->place->tail != NULL) {
+        t->place->tail->scanned = false;
+    }
+}
+
+CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
+{
+    struct ps_place *place = t->place;
+    CUresult r = CUDA_SUCCESS;
+    ps_assert(t->state == PS_MOVING);
+    if (place->aside) {
+        return CUDA_SUCCESS; /* nothing is mapped there */
+    }
+    struct ps_fence *f = ps_fence_ref(t->copy->stash);
+    const bool over = ps_fence_done(f);
+    pthread_mutex_unlock(&ps_lock);
+    if (!over) {
+        ps_count(host_syncs, 1);
+        r = ps_driver.cuEventSynchronize(f->event);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_memory_unmap(t->mem.base, t->mem.bytes);
+    }
+    pthread_mutex_lock(&ps_lock);
+    ps_fence_unref(&e->fences, f);
+    place->aside = r == CUDA_SUCCESS;
+    e->places->n_aside += place->aside;
+    return r;
+}
+
+/* Lock let go and taken again. */
+static void map_back(struct ps_engine *e, struct ps_place *place)
+{
+    struct ps_chunk *c = place->spare;
+    const uint64_t base = place->slot.base + place->home_bytes;
+    CUresult r = CUDA_SUCCESS;
+
+    place->busy = true;
+    place->spare = NULL;
+    pthread_mutex_unlock(&ps_lock);
+    ps_mapping_unplanned(true);
+    if (c != NULL) {
+        r = ps_memory_unmap(base, place->tail->bytes);
+    }
+    const bool unmapped = r == CUDA_SUCCESS;
+    if (unmapped) {
+        r = map_one(e, base, place->tail->bytes, place->tail->handle);
+    }
+    ps_mapping_unplanned(false);
+    pthread_mutex_lock(&ps_lock);
+    place->busy = false;
+    if (!unmapped) {
+        place->spare = c; /* tried again at the next boundary */
+        return;
+    }
+    ps_memory_put(e, c);
+    if (r == CUDA_SUCCESS) {
+        place->aside = false;
+        e->places->n_aside--;
+    }
+}
+
+/* One step for a place that is aside. True: the lock was let go. */
+static bool settle_aside(struct ps_engine *e, struct ps_place *place)
+{
+    struct ps_tensor *t = place->owner;
+    if (t == NULL) {
+        if (first_pending(place->ready) != NULL) {
+            return false;
+        }
+        map_back(e, place);
+        return true;
+    }
+    if (t->state == PS_CACHED && t->pins == 0 && t->chunks != NULL && t->copy->settled) {
+        ps_mapping_unplanned(true);
+        ps_memory_vacate(e, t);
+        ps_mapping_unplanned(false);
+        return true; /* mapped to its lane at the next boundary */
+    }
+    if (t->state != PS_OUT || t->chunks != NULL || t->stuck != 0) {
+        return false;
+    }
+    t->state = PS_MOVING;
+    map_back(e, place);
+    t->state = PS_OUT;
+    pthread_cond_broadcast(&ps_moved);
+    if (t->freed && t->pins == 0) {
+        ps_tensor_die(t);
+    }
+    return true;
+}
+
+void ps_places_tidy(struct ps_engine *e)
+{
+    struct ps_places *p = e->places;
+    if (p == NULL || p->n_aside == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
+            struct ps_place *place = &p->sets[i].places[k];
+            if (place->aside && !place->busy && settle_aside(e, place) && e->places != p) {
+                return;
+            }
+        }
+    }
+}
