@@ -477,8 +477,8 @@ static void release_place(struct ps_tensor *t)
     if (t->chunks == NULL) {
         return;
     }
-    if (ps_driver.cuMemUnmap(t->mem.base, t->mem.bytes) != CUDA_SUCCESS) {
-        t->stuck = t->mem.bytes;
+    if (ps_driver.cuMemUnmap(t->slot.base, t->slot.bytes) != CUDA_SUCCESS) {
+        t->stuck = t->slot.bytes;
     }
     while (t->chunks != NULL) {
         struct ps_chunk *c = t->chunks;

@@ -163,18 +163,9 @@ static void take_up(struct ps_engine *e)
         return;
     }
     struct ps_plan plan = l->next;
-    uint64_t spare = 0;
-    for (uint32_t i = 0; i < plan.n_slots; i++) {
-        spare = plan.slot_bytes[i] > spare ? plan.slot_bytes[i] : spare;
-    }
     pthread_mutex_unlock(&ps_lock);
     ps_memory_trim_pool(e);
     struct ps_places *p = ps_places_make(e, &plan);
-    if (p != NULL && !ps_memory_hold(e, spare)) {
-        p->plan.sites = NULL; /* the plan stays ours */
-        ps_places_free(e, p);
-        p = NULL;
-    }
     pthread_mutex_lock(&ps_lock);
     if (p == NULL) {
         l->n_failures++;

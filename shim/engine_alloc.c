@@ -157,7 +157,6 @@ static struct ps_tensor *place_tensor(struct ps_engine *e, uint64_t bytes, uint6
         return NULL;
     }
     memcpy(t->n_chunks, n, sizeof(n));
-    t->mem = t->slot;
     t->state = PS_MOVING;
     ps_memory_take(e, n, stream_key, true, &take);
     pthread_mutex_unlock(&ps_lock);

@@ -73,7 +73,6 @@ struct ps_tensor {
     struct ps_tensor *prev, *next;         /* in the group's list */
     struct ps_tensor *lru_prev, *lru_next; /* in the engine's dead or cached list, oldest first */
     struct ps_slot slot;
-    struct ps_slot mem;   /* the part of it that `chunks` back: all of it, or a planned place's tail */
     struct ps_place *place; /* planned; NULL: memory of its own */
     uint64_t home_bytes;  /* of the front: never copied */
     uint64_t bytes;  /* as the job asked */
@@ -299,11 +298,6 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
 void ps_count_map(void);
 /* What this thread maps from here on is, or is not, for such a touch. */
 void ps_mapping_unplanned(bool unplanned);
-/* Chunks that nothing is mapped to or uses any more. Lock held. */
-void ps_memory_put(struct ps_engine *e, struct ps_chunk *list);
-/* A cached tensor whose stash is over loses its memory. Lock held; let go and taken again. */
-void ps_memory_vacate(struct ps_engine *e, struct ps_tensor *t);
-
 /* Bytes of a tensor of `bytes` that its home does not hold, as kernels count them. */
 static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
 {
@@ -313,9 +307,6 @@ static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
 
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
 void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
-
-/* Makes chunks of so many bytes, beyond those there are. False: no memory. Lock not held. */
-bool ps_memory_hold(struct ps_engine *e, uint64_t bytes);
 
 /* ---- engine_release.c ---- */
 /* Waits until what was freed is idle. Lock held; let go and taken again. */

@@ -420,8 +420,9 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
             }
             r = ps_place_step_aside(e, t[i]);
             if (r != CUDA_SUCCESS) {
-                break;
+                r = ps_place_step_aside(e, t[i]); /* once more: the data has no other way home */
             }
+            continue;
         }
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
         pthread_mutex_unlock(&ps_lock);
@@ -454,7 +455,7 @@ static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_
             pthread_mutex_unlock(&ps_lock);
             /* A restore may have been enqueued before the failure. */
             ps_driver.cuCtxSynchronize();
-            (void)ps_memory_unmap_tensor(t[i], t[i]->mem.bytes);
+            (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
             pthread_mutex_lock(&ps_lock);
             ps_memory_take_back(e, t[i]);
         } else if (t[i]->place != NULL) {

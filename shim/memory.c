@@ -117,15 +117,6 @@ static void free_all_chunks(struct ps_engine *e, struct ps_tensor *t,
     }
 }
 
-void ps_memory_put(struct ps_engine *e, struct ps_chunk *list)
-{
-    while (list != NULL) {
-        struct ps_chunk *c = list;
-        list = c->next;
-        put_free(e, c, NULL);
-    }
-}
-
 void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t)
 {
     free_all_chunks(e, t, NULL);
@@ -178,7 +169,7 @@ static void take_place(struct ps_engine *e, struct ps_tensor *t, struct ps_take 
 static bool break_one_cached(struct ps_engine *e, unsigned k, struct ps_take *take)
 {
     for (struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        if (t->n_chunks[k] > 0 && t->chunks != NULL && t->pins == 0 && t->copy->settled) {
+        if (t->n_chunks[k] > 0 && t->pins == 0 && t->copy->settled) {
             take_place(e, t, take);
             return true;
         }
@@ -206,15 +197,13 @@ static void count_idle(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
         count_chunks(t, n);
     }
     for (const struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        if (t->chunks != NULL) {
-            count_chunks(t, n);
-        }
+        count_chunks(t, n);
     }
 }
 
 /*
- * What restoring the largest group takes, by class: never given to a new tensor, so that no restore lacks memory. A
- * planned tensor has its place; what may lack one is a tail that is named while another is in its slot.
+ * What restoring the largest group takes, by class: never given to a new tensor, so that no restore lacks memory.
+ * Planned tensors have their places, and hold no chunks.
  */
 static void count_reserve(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
 {
@@ -222,15 +211,8 @@ static void count_reserve(const struct ps_engine *e, uint32_t n[PS_N_CLASSES])
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         uint32_t own[PS_N_CLASSES] = {0};
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            if (t->copy == NULL || t->state == PS_RESIDENT) {
-                continue;
-            }
-            if (t->place == NULL || t->place->aside) {
+            if (t->state != PS_RESIDENT && t->copy != NULL) {
                 count_chunks(t, own);
-                continue;
-            }
-            for (unsigned k = 0; k < PS_N_CLASSES; k++) {
-                n[k] = t->n_chunks[k] > n[k] ? t->n_chunks[k] : n[k];
             }
         }
         for (unsigned k = 0; k < PS_N_CLASSES; k++) {
@@ -301,7 +283,6 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
         desc[i].location.id = i == 0 ? e->device : e->peer[i - 1];
         desc[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
-    ps_count_map();
     return ps_driver.cuMemSetAccess(base, bytes, desc, n);
 }
 
@@ -321,7 +302,7 @@ CUresult ps_memory_unmap(uint64_t base, uint64_t bytes)
 
 CUresult ps_memory_unmap_tensor(struct ps_tensor *t, uint64_t bytes)
 {
-    const CUresult r = bytes != 0 ? ps_memory_unmap(t->mem.base, bytes) : CUDA_SUCCESS;
+    const CUresult r = bytes != 0 ? ps_memory_unmap(t->slot.base, bytes) : CUDA_SUCCESS;
     t->stuck = r != CUDA_SUCCESS ? bytes : 0;
     return r;
 }
@@ -366,28 +347,10 @@ static struct ps_chunk *create_chunk(struct ps_engine *e, unsigned k, CUresult *
     return c;
 }
 
-bool ps_memory_hold(struct ps_engine *e, uint64_t bytes)
-{
-    uint32_t n[PS_N_CLASSES];
-    CUresult r = CUDA_SUCCESS;
-    ps_size_split(bytes, e->granularity, n);
-    for (unsigned k = 0; k < PS_N_CLASSES; k++) {
-        for (; n[k] > 0 && r == CUDA_SUCCESS; n[k]--) {
-            struct ps_chunk *c = create_chunk(e, k, &r);
-            if (c != NULL) {
-                pthread_mutex_lock(&ps_lock);
-                put_free(e, c, NULL);
-                pthread_mutex_unlock(&ps_lock);
-            }
-        }
-    }
-    return r == CUDA_SUCCESS;
-}
-
 static void unmap_victims(struct ps_engine *e, struct ps_take *take)
 {
     for (struct ps_tensor *v = take->victims; v != NULL; v = v->lru_next) {
-        (void)ps_memory_unmap_tensor(v, v->mem.bytes);
+        (void)ps_memory_unmap_tensor(v, v->slot.bytes);
     }
     pthread_mutex_lock(&ps_lock);
     while (take->victims != NULL) {
@@ -404,27 +367,18 @@ static void unmap_victims(struct ps_engine *e, struct ps_take *take)
     (void)e;
 }
 
-void ps_memory_vacate(struct ps_engine *e, struct ps_tensor *t)
-{
-    struct ps_take take = {.got = NULL};
-    take_place(e, t, &take);
-    pthread_mutex_unlock(&ps_lock);
-    unmap_victims(e, &take);
-    pthread_mutex_lock(&ps_lock);
-}
-
 /* Maps the chunks largest first, as n_chunks says. On failure everything mapped is unmapped again. */
 static CUresult map_chunks(struct ps_engine *e, struct ps_tensor *t)
 {
     uint64_t done = 0;
     CUresult r = ps_memory_unmap_tensor(t, t->stuck);
     for (const struct ps_chunk *c = t->chunks; c != NULL && r == CUDA_SUCCESS; c = c->next) {
-        r = ps_driver.cuMemMap(t->mem.base + done, c->bytes, 0, c->handle, 0);
+        r = ps_driver.cuMemMap(t->slot.base + done, c->bytes, 0, c->handle, 0);
         ps_count_map();
         done += r == CUDA_SUCCESS ? c->bytes : 0;
     }
     if (r == CUDA_SUCCESS) {
-        r = ps_memory_access(e, t->mem.base, t->mem.bytes);
+        r = ps_memory_access(e, t->slot.base, t->slot.bytes);
     }
     if (r != CUDA_SUCCESS && t->stuck == 0) {
         (void)ps_memory_unmap_tensor(t, done);
@@ -477,7 +431,7 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
         /* A peer came while this was being mapped. */
         n_peers = e->n_peers;
         pthread_mutex_unlock(&ps_lock);
-        ps_count(errors, ps_memory_access(e, t->mem.base, t->mem.bytes) != CUDA_SUCCESS);
+        ps_count(errors, ps_memory_access(e, t->slot.base, t->slot.bytes) != CUDA_SUCCESS);
         pthread_mutex_lock(&ps_lock);
     }
     if (r == CUDA_SUCCESS) {
@@ -535,7 +489,7 @@ static void collect_cached(struct ps_engine *e, struct ps_take *take)
 {
     for (struct ps_tensor *t = e->cached, *next; t != NULL; t = next) {
         uint32_t spare[PS_N_CLASSES];
-        bool fits = t->chunks != NULL && t->pins == 0 && t->copy->settled;
+        bool fits = t->place == NULL && t->pins == 0 && t->copy->settled;
         next = t->lru_next;
         ps_memory_count_spare(e, spare);
         for (unsigned k = 0; k < PS_N_CLASSES; k++) {

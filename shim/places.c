@@ -162,6 +162,50 @@ static bool make_lanes(struct ps_engine *e, struct ps_places *p)
     return make_flags(e, p);
 }
 
+/* Memory for a tail that is aside; the last resort is what was freed and is not over yet. Lock not held. */
+static struct ps_spare *make_spare(struct ps_engine *e, uint64_t bytes, CUresult *r_p)
+{
+    struct ps_spare *spare = calloc(1, sizeof(*spare));
+    if (spare == NULL) {
+        *r_p = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    spare->bytes = bytes;
+    *r_p = ps_memory_create(e, bytes, &spare->handle);
+    if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
+        ps_memory_trim_pool(e);
+        ps_memory_release_idle(e);
+        *r_p = ps_memory_create(e, bytes, &spare->handle);
+    }
+    if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
+        ps_count(host_syncs, 1);
+        ps_driver.cuCtxSynchronize();
+        ps_memory_release_idle(e);
+        *r_p = ps_memory_create(e, bytes, &spare->handle);
+    }
+    if (*r_p != CUDA_SUCCESS) {
+        free(spare);
+        return NULL;
+    }
+    return spare;
+}
+
+/* One spare for the largest tail: no touch can fail for want of it. */
+static bool hold_spare(struct ps_engine *e, struct ps_places *p)
+{
+    uint64_t largest = 0;
+    CUresult r;
+    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+        largest = p->plan.slot_bytes[i] > largest ? p->plan.slot_bytes[i] : largest;
+    }
+    if (largest == 0) {
+        return true;
+    }
+    p->spares = make_spare(e, largest, &r);
+    p->bytes += p->spares != NULL ? largest : 0;
+    return p->spares != NULL;
+}
+
 struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan)
 {
     struct ps_places *p = calloc(1, sizeof(*p));
@@ -171,7 +215,7 @@ struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan)
     p->plan = *plan;
     p->sets = calloc(plan->n_sets + 1, sizeof(*p->sets));
     p->slots = calloc((size_t)plan->n_lanes * plan->n_slots + 1, sizeof(*p->slots));
-    bool ok = p->sets != NULL && p->slots != NULL && make_lanes(e, p);
+    bool ok = p->sets != NULL && p->slots != NULL && make_lanes(e, p) && hold_spare(e, p);
     for (uint32_t i = 0; ok && i < plan->n_sets; i++) {
         ok = make_set(e, p, i);
     }
@@ -200,12 +244,8 @@ static void free_place(struct ps_engine *e, struct ps_place *place)
         stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
                     CUDA_SUCCESS ||
                 stuck;
-        while (place->spare != NULL) {
-            struct ps_chunk *c = place->spare;
-            place->spare = c->next;
-            ps_driver.cuMemRelease(c->handle);
-            free(c);
-        }
+        ps_driver.cuMemRelease(place->spare->handle);
+        free(place->spare);
     }
     if (place->tail != NULL && !place->aside) {
         stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
@@ -245,6 +285,12 @@ void ps_places_free(struct ps_engine *e, struct ps_places *p)
         s->ready[0] = ps_fence_unref(&e->fences, s->ready[0]);
         s->ready[1] = ps_fence_unref(&e->fences, s->ready[1]);
         pthread_mutex_unlock(&ps_lock);
+    }
+    while (p->spares != NULL) {
+        struct ps_spare *spare = p->spares;
+        p->spares = spare->next;
+        ps_driver.cuMemRelease(spare->handle);
+        free(spare);
     }
     free(p->sets);
     free(p->slots);
@@ -289,11 +335,17 @@ struct ps_fence *ps_places_pending(const struct ps_places *p)
 
 /* ---- from here on the lock is held ---- */
 
-/* Over, or in the order of the stream. */
-static bool ready_for(struct ps_fence *const ready[2], uint64_t key)
+/*
+ * Over, in the order of the stream, or on a stream of ours, which waits for nothing but what the job's stream had
+ * before: those may be waited for.
+ */
+static bool ready_for(const struct ps_engine *e, struct ps_fence *const ready[2], uint64_t key)
 {
+    const uint64_t stash = ps_stream_key(e->ctx, e->stash_stream);
+    const uint64_t restore = ps_stream_key(e->ctx, e->restore_stream);
     for (int i = 0; i < 2; i++) {
-        if (ready[i] != NULL && ready[i]->stream_key != key && !ps_fence_done(ready[i])) {
+        if (ready[i] != NULL && ready[i]->stream_key != key && ready[i]->stream_key != stash &&
+            ready[i]->stream_key != restore && !ps_fence_done(ready[i])) {
             return false;
         }
     }
@@ -328,14 +380,15 @@ static enum lane_state lane_state(const struct ps_places *p, uint32_t lane)
 }
 
 /* Free, mapped to its lane, and the last users' ends are in the stream's order. */
-static bool set_ready(const struct ps_place_set *set, uint64_t key)
+static bool set_ready(const struct ps_engine *e, const struct ps_place_set *set, uint64_t key)
 {
     if (set->group != NULL) {
         return false;
     }
     for (uint32_t k = 0; k < set->n_places; k++) {
         const struct ps_place *place = &set->places[k];
-        if (place->owner != NULL || place->aside || place->busy || !ready_for(place->ready, key)) {
+        if (place->owner != NULL || place->aside || place->busy ||
+            !ready_for(e, place->ready, key)) {
             return false;
         }
     }
@@ -343,11 +396,12 @@ static bool set_ready(const struct ps_place_set *set, uint64_t key)
 }
 
 /* The planned set if it can be had, else the lowest of the name that is free now, in the best lane. */
-static struct ps_place_set *choose_set(struct ps_places *p, uint32_t name, uint32_t wanted,
+static struct ps_place_set *choose_set(const struct ps_engine *e, uint32_t name, uint32_t wanted,
                                        uint64_t key, enum lane_state *state_p)
 {
+    struct ps_places *p = e->places;
     struct ps_place_set *best = NULL;
-    if (wanted < p->plan.n_sets && p->sets[wanted].name == name && set_ready(&p->sets[wanted], key)) {
+    if (wanted < p->plan.n_sets && p->sets[wanted].name == name && set_ready(e, &p->sets[wanted], key)) {
         best = &p->sets[wanted];
         *state_p = lane_state(p, best->lane);
         if (*state_p != LANE_TAKEN) {
@@ -356,7 +410,7 @@ static struct ps_place_set *choose_set(struct ps_places *p, uint32_t name, uint3
     }
     for (uint32_t i = 0; i < p->plan.n_sets; i++) {
         struct ps_place_set *set = &p->sets[i];
-        if (set->name != name || !set_ready(set, key)) {
+        if (set->name != name || !set_ready(e, set, key)) {
             continue;
         }
         const enum lane_state s = lane_state(p, set->lane);
@@ -386,7 +440,7 @@ static struct ps_place_set *set_of(struct ps_engine *e, struct ps_group *g, uint
     if (g->set != NULL || g->set_refused) {
         return g->set;
     }
-    struct ps_place_set *set = choose_set(p, g->name, ps_learn_set(e, g), key, &s);
+    struct ps_place_set *set = choose_set(e, g->name, ps_learn_set(e, g), key, &s);
     if (set != NULL && s == LANE_TAKEN) {
         clear_lane(e, p, set->lane);
     }
@@ -460,7 +514,7 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
             return false;
         }
         evict(e, s);
-    } else if (!s->scanned && !ready_for(s->ready, key)) {
+    } else if (!ready_for(e, s->ready, key)) {
         return false;
     }
     if (!order_slot(e, s, stream) || clean_tail(e, place, stream) != CUDA_SUCCESS) {
@@ -504,11 +558,6 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
     t->slot = place->slot;
     t->place = place;
     t->home_bytes = place->home_bytes;
-    t->mem.base = place->slot.base + place->home_bytes;
-    t->mem.bytes = place->slot.bytes - place->home_bytes;
-    if (t->mem.bytes > 0) {
-        ps_size_split(t->mem.bytes, e->granularity, t->n_chunks);
-    }
     if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, t, stream)) {
         free(t);
         return PS_PLACE_MISS;
@@ -524,10 +573,7 @@ void ps_place_leave(struct ps_engine *e, struct ps_tensor *t, bool was_stashed)
     struct ps_place *place = t->place;
     struct ps_lane_slot *s = place->tail;
 
-    if (place->aside) {
-        place->spare = t->chunks;
-        t->chunks = NULL;
-    } else if (s != NULL && s->owner == t) {
+    if (s != NULL && s->owner == t) {
         drop_ready(e, s->ready);
         s->owner = NULL;
         s->ready[0] = ps_fence_ref(t->ready[0]);
@@ -566,13 +612,9 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     if (s->owner != NULL) {
         evict(e, s);
     }
-    /* An end on another stream than the group's may depend on this thread. */
-    for (int i = 0; i < 2; i++) {
-        const struct ps_fence *f = s->ready[i];
-        if (f != NULL && f->stream_key != key && f->stream_key != t->group->stream_key &&
-            !s->scanned && !ps_fence_done(s->ready[i])) {
-            return false;
-        }
+    /* An end on another stream than this and the group's may depend on this thread. */
+    if (!ready_for(e, s->ready, key) && !ready_for(e, s->ready, t->group->stream_key)) {
+        return false;
     }
     if (!order_slot(e, s, stream)) {
         return false;
@@ -607,44 +649,92 @@ void ps_place_touched(struct ps_tensor *t)
     }
 }
 
+static struct ps_spare *pop_spare(struct ps_places *p, uint64_t bytes)
+{
+    for (struct ps_spare **at = &p->spares; *at != NULL; at = &(*at)->next) {
+        if ((*at)->bytes == bytes) {
+            struct ps_spare *spare = *at;
+            *at = spare->next;
+            return spare;
+        }
+    }
+    return NULL;
+}
+
+static void push_spare(struct ps_places *p, struct ps_spare *spare)
+{
+    spare->next = p->spares;
+    p->spares = spare;
+}
+
+static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes)
+{
+    p->bytes += bytes;
+    e->chunk_bytes += bytes;
+    ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
+}
+
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
 {
+    struct ps_places *p = e->places;
     struct ps_place *place = t->place;
+    const uint64_t base = place->slot.base + place->home_bytes;
+    const bool mapped = !place->aside;
     CUresult r = CUDA_SUCCESS;
+
     ps_assert(t->state == PS_MOVING);
-    if (place->aside) {
-        return CUDA_SUCCESS; /* nothing is mapped there */
+    if (place->spare != NULL) {
+        return CUDA_SUCCESS;
     }
+    struct ps_spare *spare = pop_spare(p, place->tail->bytes);
+    const bool made = spare == NULL;
     struct ps_fence *f = ps_fence_ref(t->copy->stash);
     const bool over = ps_fence_done(f);
     pthread_mutex_unlock(&ps_lock);
     if (!over) {
+        /* It still reads through these addresses. */
         ps_count(host_syncs, 1);
         r = ps_driver.cuEventSynchronize(f->event);
     }
+    if (r == CUDA_SUCCESS && made) {
+        spare = make_spare(e, place->tail->bytes, &r);
+    }
+    bool unmapped = !mapped;
+    if (r == CUDA_SUCCESS && mapped) {
+        r = ps_memory_unmap(base, place->tail->bytes);
+        unmapped = r == CUDA_SUCCESS;
+    }
     if (r == CUDA_SUCCESS) {
-        r = ps_memory_unmap(t->mem.base, t->mem.bytes);
+        r = map_one(e, base, spare->bytes, spare->handle);
     }
     pthread_mutex_lock(&ps_lock);
     ps_fence_unref(&e->fences, f);
-    place->aside = r == CUDA_SUCCESS;
-    e->places->n_aside += place->aside;
+    if (made && spare != NULL) {
+        count_spare(e, p, spare->bytes);
+    }
+    p->n_aside += mapped && unmapped;
+    place->aside = unmapped;
+    if (r == CUDA_SUCCESS) {
+        place->spare = spare;
+    } else if (spare != NULL) {
+        push_spare(p, spare);
+    }
     return r;
 }
 
-/* Lock let go and taken again. */
+/* The tail's addresses are the lane's again; nothing runs through them. Lock let go and taken again. */
 static void map_back(struct ps_engine *e, struct ps_place *place)
 {
-    struct ps_chunk *c = place->spare;
+    struct ps_places *p = e->places;
     const uint64_t base = place->slot.base + place->home_bytes;
+    struct ps_spare *spare = place->spare;
     CUresult r = CUDA_SUCCESS;
 
     place->busy = true;
-    place->spare = NULL;
     pthread_mutex_unlock(&ps_lock);
     ps_mapping_unplanned(true);
-    if (c != NULL) {
-        r = ps_memory_unmap(base, place->tail->bytes);
+    if (spare != NULL) {
+        r = ps_memory_unmap(base, spare->bytes);
     }
     const bool unmapped = r == CUDA_SUCCESS;
     if (unmapped) {
@@ -653,14 +743,13 @@ static void map_back(struct ps_engine *e, struct ps_place *place)
     ps_mapping_unplanned(false);
     pthread_mutex_lock(&ps_lock);
     place->busy = false;
-    if (!unmapped) {
-        place->spare = c; /* tried again at the next boundary */
-        return;
+    if (unmapped && spare != NULL) {
+        place->spare = NULL;
+        push_spare(p, spare);
     }
-    ps_memory_put(e, c);
     if (r == CUDA_SUCCESS) {
         place->aside = false;
-        e->places->n_aside--;
+        p->n_aside--;
     }
 }
 
@@ -675,13 +764,9 @@ static bool settle_aside(struct ps_engine *e, struct ps_place *place)
         map_back(e, place);
         return true;
     }
-    if (t->state == PS_CACHED && t->pins == 0 && t->chunks != NULL && t->copy->settled) {
-        ps_mapping_unplanned(true);
-        ps_memory_vacate(e, t);
-        ps_mapping_unplanned(false);
-        return true; /* mapped to its lane at the next boundary */
-    }
-    if (t->state != PS_OUT || t->chunks != NULL || t->stuck != 0) {
+    if (t->state == PS_CACHED && t->pins == 0 && !t->freed && t->copy->settled) {
+        ps_list_remove(&e->cached, &e->cached_last, t);
+    } else if (t->state != PS_OUT || t->freed) {
         return false;
     }
     t->state = PS_MOVING;

@@ -36,6 +36,13 @@ struct ps_lane_slot {
     bool scanned;              /* nobody can have written it since the scan that made the flags */
 };
 
+/* Memory for a tail that is aside: as large as its slot. */
+struct ps_spare {
+    struct ps_spare *next;
+    CUmemGenericAllocationHandle handle;
+    uint64_t bytes;
+};
+
 struct ps_place {
     struct ps_slot slot; /* home, then tail */
     CUmemGenericAllocationHandle home;
@@ -43,8 +50,8 @@ struct ps_place {
     struct ps_lane_slot *tail; /* NULL: none */
     struct ps_tensor *owner;   /* NULL: free */
     struct ps_fence *ready[2]; /* free: what the last owner's end is behind */
-    struct ps_chunk *spare;    /* aside and free: memory that its tail is still mapped to */
-    bool aside;                /* the tail's addresses are not mapped to the lane */
+    bool aside;                /* the tail's addresses are not mapped to the lane, */
+    struct ps_spare *spare;    /* but to this, or (NULL) to nothing */
     bool busy;                 /* being mapped anew */
 };
 
@@ -63,7 +70,8 @@ struct ps_places {
     struct ps_lane_slot *slots; /* n_lanes times n_slots */
     struct ps_slot flags;
     CUmemGenericAllocationHandle flags_handle;
-    uint64_t bytes; /* of all homes, lanes and flags */
+    struct ps_spare *spares; /* nothing is mapped to them */
+    uint64_t bytes; /* of all homes, lanes, flags and spares */
     uint32_t n_aside;
 };
 
@@ -99,7 +107,7 @@ bool ps_place_vacant(const struct ps_tensor *t);
 void ps_place_scanned(struct ps_tensor *t);
 /* The tensor may be written from here on. */
 void ps_place_touched(struct ps_tensor *t);
-/* Before its tail is mapped to memory of its own: unmaps the lane. The stash is over. Lock let go and taken again. */
+/* An OUT tensor's tail (PS_MOVING now) gets memory of its own. Lock let go and taken again. */
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t);
 /* Maps tails that are aside and free to their lanes again. Lock let go and taken again. */
 void ps_places_tidy(struct ps_engine *e);
