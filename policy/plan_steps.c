@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/base/assert.h"
 #include "policy/plan_int.h"
 
 #define NONE        PS_PLAN_NONE
@@ -208,6 +209,7 @@ static enum ps_status find_names(struct ps_planning *p, const struct ps_plan_ste
         p->names[i].name = p->name_list[i];
     }
     for (uint32_t i = 0; i < p->n_steps; i++) {
+        ps_assert(p->steps[i].groups != NULL);
         for (uint32_t g = 0; g < steps[i].n_groups; g++) {
             const uint32_t *found = bsearch(&steps[i].names[g], p->name_list, p->n_names,
                                             sizeof(*p->name_list), compare_u32);

@@ -320,6 +320,124 @@ START_TEST(sites_nobody_has_seen_through_stay)
 }
 END_TEST
 
+/* Twelve layers; the site's first tensor that is kept is changed before planning. */
+static struct ps_plan_site plan_changed_site(uint64_t bytes, uint64_t valid)
+{
+    struct steps_shape shape = layer_shape();
+    struct made_step made;
+    struct ps_plan plan;
+
+    steps_make(&shape, &made);
+    for (uint32_t i = 0; i < made.step.n_tensors; i++) {
+        if (made.tensors[i].ordinal == 1) {
+            made.tensors[i].bytes = bytes;
+            made.tensors[i].valid = valid;
+        }
+    }
+    make(&made.step, 1, &usual, &plan);
+    const struct ps_plan_site site = *ps_plan_find(&plan, 0, 1);
+
+    ck_assert_uint_ge(plan.pool_bytes, plan.moved_bytes / 2 / plan.n_sets);
+    ps_plan_fini(&plan);
+    steps_free(&made);
+    return site;
+}
+
+START_TEST(a_tail_below_a_granule_is_home)
+{
+    struct ps_plan_site site = plan_changed_site(102 * STEPS_MIB - 1, 111 * STEPS_MIB);
+
+    ck_assert_int_eq(site.class, PS_PLAN_STASH); /* all valid: a tenth less is home */
+    ck_assert_uint_eq(site.home_bytes, 92 * STEPS_MIB);
+    site = plan_changed_site(20 * STEPS_MIB + 1, 20 * STEPS_MIB);
+    ck_assert_uint_eq(site.home_bytes, 18 * STEPS_MIB);
+    ck_assert_uint_eq(site.bytes, 22 * STEPS_MIB);
+    site = plan_changed_site(18 * STEPS_MIB + 1, 18 * STEPS_MIB);
+    ck_assert_int_eq(site.class, PS_PLAN_RESIDENT); /* 18 MiB of home would leave a byte */
+    ck_assert_uint_eq(site.home_bytes, 20 * STEPS_MIB);
+}
+END_TEST
+
+START_TEST(what_is_freed_after_the_pop_is_no_temporary)
+{
+    static const uint32_t names[] = {3, 3};
+    const struct ps_plan_tensor tensors[] = {{0, 0, STEPS_MIB, STEPS_MIB / 2},
+                                             {1, 0, STEPS_MIB, STEPS_MIB / 2}};
+    struct ps_plan_event events[] = {{.kind = PS_PLAN_PUSH},
+                                     {.kind = PS_PLAN_ALLOC},
+                                     {.kind = PS_PLAN_POP},
+                                     {.kind = PS_PLAN_FREE},
+                                     {.kind = PS_PLAN_PUSH, .index = 1},
+                                     {.kind = PS_PLAN_ALLOC, .index = 1},
+                                     {.kind = PS_PLAN_FREE, .index = 1},
+                                     {.kind = PS_PLAN_POP, .index = 1}};
+    const struct ps_plan_step step = {.events = events,
+                                      .tensors = tensors,
+                                      .names = names,
+                                      .n_events = 8,
+                                      .n_tensors = 2,
+                                      .n_groups = 2};
+    struct ps_plan plan;
+
+    make(&step, 1, &small, &plan);
+    ck_assert_int_eq(ps_plan_find(&plan, 3, 0)->class, PS_PLAN_RESIDENT);
+    ck_assert_uint_eq(plan.temporary_bytes, 0);
+    ps_plan_fini(&plan);
+    /* Both before their pops. */
+    events[2].kind = PS_PLAN_FREE;
+    events[3].kind = PS_PLAN_POP;
+    make(&step, 1, &small, &plan);
+    ck_assert_int_eq(ps_plan_find(&plan, 3, 0)->class, PS_PLAN_TEMPORARY);
+    ck_assert_uint_eq(plan.temporary_bytes, STEPS_MIB);
+    ck_assert_uint_eq(plan.n_sets, 0);
+    ps_plan_fini(&plan);
+}
+END_TEST
+
+START_TEST(more_pages_than_were_used_are_kept)
+{
+    struct steps_shape shape = layer_shape();
+    struct ps_plan_settings s = usual;
+    struct made_step made;
+    struct ps_plan plan;
+    uint64_t before = 0;
+
+    steps_make(&shape, &made);
+    for (s.pool_percent = 0; s.pool_percent <= 100; s.pool_percent += 50) {
+        make(&made.step, 1, &s, &plan);
+        ck_assert_uint_ge(plan.pool_bytes + 2 * s.granularity,
+                          before + before / 100 * s.pool_percent);
+        before = before == 0 ? plan.pool_bytes : before;
+        ps_plan_fini(&plan);
+    }
+    steps_free(&made);
+}
+END_TEST
+
+/*
+ * Figures of the day it was written: 1563 conflicts, 9721 MiB. Without a look at who will be in at the same moment
+ * 2166 conflicts; with the wrong one sent away 10089 MiB, with one sent away though a lane is free 10112 MiB.
+ */
+START_TEST(choices_look_ahead)
+{
+    uint64_t n_conflicts = 0, moved = 0;
+
+    for (uint64_t seed = 1; seed < 2000; seed++) {
+        struct made_step made;
+        struct ps_plan plan;
+
+        steps_random(seed, 5 + (uint32_t)seed % 60, &made);
+        ck_assert_int_eq(ps_plan_make(&made.step, 1, &small, &plan), PS_OK);
+        n_conflicts += plan.n_conflicts;
+        moved += plan.moved_bytes / STEPS_MIB;
+        ps_plan_fini(&plan);
+        steps_free(&made);
+    }
+    ck_assert_uint_le(n_conflicts, 1700);
+    ck_assert_uint_le(moved, 9900);
+}
+END_TEST
+
 START_TEST(random_steps_keep_every_byte)
 {
     struct made_step made[3];
@@ -457,6 +575,10 @@ static Suite *make_suite(void)
     tcase_add_test(shapes, a_peak_elsewhere_is_not_made_worse);
     tcase_add_test(shapes, sites_nobody_has_seen_through_stay);
     tcase_set_timeout(others, 60);
+    tcase_add_test(others, a_tail_below_a_granule_is_home);
+    tcase_add_test(others, what_is_freed_after_the_pop_is_no_temporary);
+    tcase_add_test(others, more_pages_than_were_used_are_kept);
+    tcase_add_test(others, choices_look_ahead);
     tcase_add_loop_test(others, random_steps_keep_every_byte, 0, 10);
     tcase_add_test(others, recorded_padded_steps_are_planned);
     tcase_add_test(others, recorded_dropless_steps_are_left_alone);
