@@ -265,6 +265,7 @@ void ps_segment_fini(struct ps_segment *s)
         record_fini(&s->kinds[i].record[0]);
         record_fini(&s->kinds[i].record[1]);
     }
+    *s = (struct ps_segment){.by_range = true, .broken = true};
 }
 
 /* ---- events ---- */
@@ -355,7 +356,7 @@ struct ps_seg_id ps_segment_push(struct ps_segment *s, uint32_t name, uint64_t t
 
 static bool is_current(const struct ps_segment *s, struct ps_seg_id id)
 {
-    return id.serial == s->serial && !s->broken;
+    return id.serial != 0 && id.serial == s->serial && !s->broken;
 }
 
 void ps_segment_pop(struct ps_segment *s, struct ps_seg_id group, uint64_t time_ns)
@@ -367,7 +368,8 @@ void ps_segment_pop(struct ps_segment *s, struct ps_seg_id group, uint64_t time_
 
     g->closed = true;
     g->held = g->n_live != 0;
-    g->popped_at = s->now.n_groups;
+    g->pushes = s->now.n_groups;
+    g->pop = s->now.n_events;
     add_event(s, PS_PLAN_POP, group.group, time_ns);
     add_item(s, ITEM_POP | group.group);
 }
@@ -431,7 +433,7 @@ void ps_segment_free(struct ps_segment *s, struct ps_seg_id tensor, uint64_t tim
         free_old(s, tensor);
         return;
     }
-    if (s->broken) {
+    if (!is_current(s, tensor)) {
         return;
     }
     ps_assert(s->now.groups[tensor.group].n_live > 0);
@@ -460,8 +462,8 @@ void ps_segment_touch(struct ps_segment *s, struct ps_seg_id tensor, uint64_t ti
     struct ps_seg_group *g = &r->groups[tensor.group];
     const uint64_t place = place_now(r);
 
-    if (!g->closed || g->popped_at == r->n_groups) {
-        return; /* no boundary yet */
+    if (!g->closed) {
+        return;
     }
     if (g->touch == 0 || r->touches[g->touch - 1].place != place) {
         if (!grow(&r->touches, sizeof(*r->touches), r->n_touches, &r->touches_room)) {
@@ -487,8 +489,13 @@ void ps_segment_touch(struct ps_segment *s, struct ps_seg_id tensor, uint64_t ti
 
 void ps_segment_return(struct ps_segment *s, struct ps_seg_id group, uint64_t time_ns)
 {
-    if (is_current(s, group) && !s->now.groups[group.group].returned) {
-        s->now.groups[group.group].returned = true;
+    if (!is_current(s, group)) {
+        return;
+    }
+    struct ps_seg_group *g = &s->now.groups[group.group];
+
+    if (g->closed && !g->returned) {
+        g->returned = true;
         add_event(s, PS_PLAN_RETURN, group.group, time_ns);
     }
 }

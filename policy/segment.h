@@ -38,15 +38,15 @@ struct ps_seg_id {
 
 struct ps_seg_group {
     uint32_t n_live;
-    uint32_t popped_at; /* pushes by then */
-    uint32_t touch;     /* its latest place of touches, plus one */
+    uint32_t pushes, pop; /* when it was popped: pushes, events by then */
+    uint32_t touch;       /* its latest place of touches, plus one */
     bool closed;
     bool held; /* something was alive when it was closed */
     bool returned;
 };
 
 /*
- * Where a group was touched after a boundary. Half of all touches may be stale words in parameters, and the same ones
+ * Where a group was touched after its pop. Half of all touches may be stale words in parameters, and the same ones
  * come back in step after step; but they name one tensor of a group, rarely two, where backward names all at one place.
  */
 struct ps_seg_touch {
@@ -112,6 +112,7 @@ struct ps_cut {
 };
 
 void ps_segment_init(struct ps_segment *s, bool by_range);
+/* Events that come later do nothing. */
 void ps_segment_fini(struct ps_segment *s);
 
 /* name: a number, the same for the same name. time_ns: any clock, 0 when there is none. A push that cuts begins the
@@ -128,7 +129,7 @@ void ps_segment_free(struct ps_segment *s, struct ps_seg_id tensor, uint64_t tim
  * which enough of the group's tensors are named, in both steps.
  */
 void ps_segment_touch(struct ps_segment *s, struct ps_seg_id tensor, uint64_t time_ns);
-/* The group returns here, whatever the touches say; further calls do nothing. */
+/* The group returns here, whatever the touches say. Further calls do nothing, nor one before its pop. */
 void ps_segment_return(struct ps_segment *s, struct ps_seg_id group, uint64_t time_ns);
 /* The job's other memory is this much from now on. */
 void ps_segment_other(struct ps_segment *s, uint64_t bytes);

@@ -82,13 +82,50 @@ static uint32_t *make_set(const struct ps_record *r, uint64_t *mask_p)
     return slots;
 }
 
+/* What a pass over the touches knows. */
+struct pass {
+    const struct ps_record *r, *other;
+    const struct most *most;
+    const uint32_t *slots; /* NULL: any place will do */
+    uint64_t mask;
+    uint32_t last_group, last_event; /* of the latest return */
+};
+
+/* Could it have left by then: a push since its pop, or a return of another group? */
+static bool behind_boundary(const struct pass *p, const struct ps_seg_touch *t)
+{
+    const struct ps_seg_group *g = &p->r->groups[t->group];
+
+    return t->place >> 32 > g->pushes ||
+           (p->last_group != PS_PLAN_NONE && p->last_group != t->group && p->last_event >= g->pop);
+}
+
+static void run_pass(struct pass *p, uint32_t *touch_p, bool *same)
+{
+    for (uint32_t i = 0; i < p->r->n_touches; i++) {
+        const struct ps_seg_touch *t = &p->r->touches[i];
+        const struct ps_seg_group *g = &p->r->groups[t->group];
+
+        if (touch_p[t->group] == PS_PLAN_NONE && !g->returned && behind_boundary(p, t) &&
+            is_enough(&p->most[t->group], t) &&
+            (p->slots == NULL || find(p->other, p->slots, p->mask, t))) {
+            touch_p[t->group] = i;
+            *same =
+                *same && (p->slots != NULL || p->other == NULL || !p->other->groups[t->group].held);
+        }
+        if (touch_p[t->group] == i) {
+            p->last_group = t->group;
+            p->last_event = t->event;
+        }
+    }
+}
+
 bool ps_record_returns(const struct ps_record *r, const struct ps_record *other, uint32_t *touch_p,
                        bool *same_p)
 {
-    uint64_t mask = 0;
     struct most *most = measure(r);
-    uint32_t *slots = other != NULL ? make_set(other, &mask) : NULL;
-    bool same = true;
+    struct pass pass = {.r = r, .other = other, .most = most, .last_group = PS_PLAN_NONE};
+    uint32_t *slots = other != NULL ? make_set(other, &pass.mask) : NULL;
 
     if (most == NULL || (other != NULL && slots == NULL)) {
         free(most);
@@ -98,20 +135,15 @@ bool ps_record_returns(const struct ps_record *r, const struct ps_record *other,
     for (uint32_t g = 0; g < r->n_groups; g++) {
         touch_p[g] = PS_PLAN_NONE;
     }
-    for (uint32_t pass = 0; pass < 2; pass++) { /* common places, then the record's own */
-        for (uint32_t i = 0; i < r->n_touches; i++) {
-            const struct ps_seg_touch *t = &r->touches[i];
-
-            if (touch_p[t->group] == PS_PLAN_NONE && !r->groups[t->group].returned &&
-                is_enough(&most[t->group], t) &&
-                (slots == NULL || pass == 1 || find(other, slots, mask, t))) {
-                touch_p[t->group] = i;
-                same = same && (pass == 0 || !other->groups[t->group].held);
-            }
-        }
+    *same_p = true;
+    if (other != NULL) { /* common places first, then the record's own */
+        pass.slots = slots;
+        run_pass(&pass, touch_p, same_p);
+        pass.slots = NULL;
+        pass.last_group = PS_PLAN_NONE;
     }
+    run_pass(&pass, touch_p, same_p);
     free(most);
     free(slots);
-    *same_p = same;
     return true;
 }

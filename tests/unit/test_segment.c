@@ -666,6 +666,64 @@ START_TEST(stale_words_are_no_returns)
 }
 END_TEST
 
+/* 1F1B: the last group of a microbatch is touched in backward after another one's was: that was its boundary. */
+START_TEST(a_return_is_a_boundary_for_others)
+{
+    struct ps_plan_step step;
+    uint32_t order[4], n = 0;
+    bool same;
+
+    begin_job(false);
+    for (uint32_t i = 0; i < 2; i++) {
+        forward(0, 0, 2);
+        forward(1, 0, 2);
+        for (uint32_t f = 0; f < 2; f++) {
+            for (uint32_t l = 2; l-- > 0;) {
+                for (uint32_t k = 0; k < SITES; k++) {
+                    ps_segment_touch(&job.s, job.tensor[f][l][k], job.time);
+                }
+                for (uint32_t k = 0; k < SITES; k++) {
+                    ps_segment_free(&job.s, job.tensor[f][l][k], ++job.time);
+                }
+            }
+        }
+    }
+    push(1);
+    ck_assert_int_eq(ps_kind_merge(&job.s.kinds[0], &step, &same), PS_OK);
+    ck_assert(same);
+    check_step(&step);
+    for (uint32_t i = 0; i < step.n_events; i++) {
+        if (step.events[i].kind == PS_PLAN_RETURN) {
+            order[n++] = step.events[i].index;
+        }
+    }
+    ck_assert_uint_eq(n, 4);
+    ck_assert(order[0] == 1 && order[1] == 0 && order[2] == 3 && order[3] == 2);
+    ps_plan_step_free(&step);
+    end_job();
+}
+END_TEST
+
+START_TEST(events_behind_the_end_do_nothing)
+{
+    struct ps_cut cut;
+
+    begin_job(false);
+    forward(0, 0, 2);
+    const struct ps_seg_id g = push(1);
+
+    end_job();
+    backward(0, 0, 2);
+    ps_segment_pop(&job.s, g, ++job.time);
+    ck_assert_uint_eq(ps_segment_push(&job.s, 1, 1, &cut).serial, 0);
+    ck_assert(!cut.cut);
+    ck_assert_uint_eq(ps_segment_alloc(&job.s, g, 0, job.bytes, 1).serial, 0);
+    ps_segment_free(&job.s, (struct ps_seg_id){0}, 1);
+    ps_segment_other(&job.s, 1);
+    ck_assert_uint_eq(ps_segment_matching(&job.s), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("segment");
@@ -691,6 +749,8 @@ int main(void)
     tcase_add_loop_test(t, two_steps_are_merged_with_all_tensors_of_either, 0, 2);
     tcase_add_test(t, returns_in_another_order_are_those_of_the_latest);
     tcase_add_test(t, stale_words_are_no_returns);
+    tcase_add_test(t, a_return_is_a_boundary_for_others);
+    tcase_add_test(t, events_behind_the_end_do_nothing);
     tcase_set_timeout(t, 60);
     suite_add_tcase(s, t);
     return ps_check_main(s);
