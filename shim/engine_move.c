@@ -328,6 +328,7 @@ static void await_room(struct ps_engine *e, uint64_t thread, uint64_t pages)
 void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
 {
     struct ps_group_view v;
+    ps_engine_poll(e);
     view_group(e, g, g->thread, &v);
     v.returned = v.returned && !g->prefetched;
     /* Something since the last boundary may yet be used by what no call names. */
@@ -555,6 +556,27 @@ CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
         }
     }
     return r;
+}
+
+void ps_move_out_marked(struct ps_engine *e)
+{
+    struct ps_group_view v;
+    ps_engine_poll(e);
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (g->stays || e->no_gain || e->pool.broken || e->ended) {
+            continue;
+        }
+        view_group(e, g, g->thread, &v);
+        if (!ps_group_may_leave(&v)) {
+            continue;
+        }
+        if (ps_pool_available(e) >= group_pages(e, g)) {
+            stash_group(e, g);
+        } else {
+            ps_trace("group %u cannot leave: %llu pages of %llu", g->seg.group,
+                     (unsigned long long)ps_pool_available(e), (unsigned long long)group_pages(e, g));
+        }
+    }
 }
 
 void ps_prefetch(struct ps_engine *e, struct ps_group *g)

@@ -177,8 +177,7 @@ void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal)
 /* Has there been a push since the group's instance ended? */
 static bool boundary_since(const struct ps_engine *e, const struct ps_group *g)
 {
-    return of_step(e, g) && !g->open && e->learner.last >= g->seg.group &&
-           (e->learner.last > g->seg.group || e->learner.last_returned);
+    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups > g->seg.group + 1;
 }
 
 static void returns(struct ps_engine *e, struct ps_group *g)
@@ -205,7 +204,10 @@ void ps_learn_freed(struct ps_engine *e)
 
 void ps_learn_touched(struct ps_engine *e, struct ps_group *g)
 {
-    g->prefetched = false;
+    if (g->prefetched) {
+        g->prefetched = false;
+        ps_move_out_marked(e);
+    }
     returns(e, g);
     advance(e);
 }

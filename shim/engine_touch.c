@@ -291,6 +291,9 @@ static enum ps_scope scope_of(struct ps_tensor *t)
     if (scope == PS_SCOPE_RETURN) {
         g->returned = true;
         ps_count(restores_on_demand, 1);
+        if (g->engine->places != NULL) {
+            ps_move_out_marked(g->engine);
+        }
     } else if (t->state == PS_OUT) {
         ps_count(unplanned_touches, 1);
         t->n_unplanned++;

@@ -597,7 +597,8 @@ void ps_places_group_gone(const struct ps_group *g)
 bool ps_place_vacant(const struct ps_tensor *t)
 {
     const struct ps_place *place = t->place;
-    return place != NULL && !place->aside && place->tail->owner == NULL;
+    return place != NULL && !place->aside &&
+           (place->tail->owner == NULL || may_evict(place->tail->owner));
 }
 
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
@@ -607,6 +608,13 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
     if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
+        if (s->owner != NULL) {
+            ps_trace("the tail of group %u cannot come in: group %u is in its lane (state %u, %u pins%s%s%s)",
+                     t->group->seg.group, s->owner->group != NULL ? s->owner->group->seg.group : 0,
+                     s->owner->state, s->owner->pins, s->owner->group->open ? ", open" : "",
+                     s->owner->group->returned ? ", returned" : "",
+                     s->owner->group->stays ? ", stays" : "");
+        }
         return false;
     }
     if (s->owner != NULL) {

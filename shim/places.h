@@ -101,7 +101,7 @@ void ps_places_group_gone(const struct ps_group *g);
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 /* It entered, but could not be restored: it is out again. What was enqueued is over. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t);
-/* Could ps_place_enter do so without evicting anyone? */
+/* Is its slot free, or its owner stashed? */
 bool ps_place_vacant(const struct ps_tensor *t);
 /* The stash of the tensor is enqueued: its slot's flags are being made. */
 void ps_place_scanned(struct ps_tensor *t);
