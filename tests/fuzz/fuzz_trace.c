@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces as `pagedstash replay` reads them: whatever the bytes are, reading ends and says where it failed; what was read
- * plays; what the segmenter makes of it is in order; and the planner takes it or says no. Input that begins with a zero
- * are events for the segmenter itself, in any order in which a job can cause them. One thread.
+ * Traces as `pagedstash replay` reads them: whatever the bytes are, reading ends and says where it failed; what was
+ * read plays; what the segmenter makes of it is in order; and the planner takes it or says no. Input that begins with
+ * a zero is events for the segmenter itself, in any order in which a job can cause them. One thread.
  */
 #include "policy/trace.h"
 #include "tests/fuzz/fuzz.h"
