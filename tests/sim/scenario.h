@@ -200,7 +200,7 @@ SC_UNUSED static void sc_backward(struct sc_layer *l, CUstream s)
 
 #define SC_FILLERS 4096
 
-/* Takes all memory the device has but about `spare` bytes: what is only cached is out then. How many are to be freed. */
+/* Takes all memory the device has but about `spare` bytes: what is only cached is out then. How many are to free. */
 SC_UNUSED static unsigned sc_fill_device(CUdeviceptr fillers[SC_FILLERS], size_t spare)
 {
     unsigned n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads come and go, each with streams and regions of its own, and make every kind of call that looks at or
- * changes what all share: regions of new names, frees at once and elsewhere, queries, the pool's figures and trimming, captures,
- * streams that end, uploads that name tensors, contexts of their own.
+ * changes what all share: regions of new names, frees at once and elsewhere, queries, the pool's figures and
+ * trimming, captures, streams that end, uploads that name tensors, contexts of their own.
  */
 #include <pthread.h>
 
