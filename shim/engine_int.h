@@ -184,6 +184,7 @@ struct ps_engine {
     uint32_t n_trims;         /* times memory was given back after learning */
     bool learned;             /* something was learned of a site since the last of them */
     bool ended;               /* paging has ended: everything was brought back */
+    uint32_t n_ending;        /* calls of the job in flight that may end the context */
     bool stalled;             /* the last throttle ran into its limit */
     bool saw_padding;         /* some stashed group had a uniform page */
     bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */

@@ -287,7 +287,7 @@ static CUcontext make_context(unsigned form, int device)
 }
 
 /* A job within the job: another context with a region of its own, ended by a free or with everything in it. */
-static void inner_job(struct fz_world *w, unsigned b)
+static void inner_job(struct fz_world *w, CUcontext ctx, unsigned b)
 {
     CUdeviceptr p[3];
     static uint8_t found[FZ_WORKERS][4096];
@@ -300,6 +300,9 @@ static void inner_job(struct fz_world *w, unsigned b)
         OK(cuMemsetD8Async, p[i], (unsigned char)(b + i), 1024, s);
         OK(cuMemsetD8Async, p[i] + 1024, 0, 3072, s);
         fz_pop(w);
+    }
+    if (b % 8 < 4) {
+        fz_require(CALL(cuCtxDestroy, ctx) == CUDA_ERROR_NOT_SUPPORTED, "cuCtxDestroy");
     }
     for (unsigned i = 3; i-- > 0;) {
         OK(cuMemcpyDtoHAsync_v2, found[w->worker], p[i], 4096, s);
@@ -315,6 +318,30 @@ static void inner_job(struct fz_world *w, unsigned b)
     }
 }
 
+/* The driver refuses to end the context: everything lives on. */
+static void refused_ends(const struct fz_world *w, unsigned b)
+{
+    switch (b % 8) {
+    case 0:
+        fz_require(CALL(cuCtxDestroy, w->ctx) == CUDA_ERROR_NOT_SUPPORTED, "cuCtxDestroy");
+        break;
+    case 1:
+        fz_require(CALL(cuCtxDestroy_v2, w->ctx) == CUDA_ERROR_INVALID_CONTEXT,
+                   "a primary context is destroyed");
+        break;
+    case 2:
+        fz_require(CALL(cuDevicePrimaryCtxReset, 0) == CUDA_ERROR_NOT_SUPPORTED,
+                   "cuDevicePrimaryCtxReset");
+        break;
+    case 3:
+        fz_require(CALL(cuDevicePrimaryCtxRelease, 0) == CUDA_ERROR_NOT_SUPPORTED,
+                   "cuDevicePrimaryCtxRelease");
+        break;
+    default:
+        break;
+    }
+}
+
 void fz_op_context(struct fz_world *w)
 {
     const unsigned b = fz_u8(&w->in);
@@ -326,6 +353,7 @@ void fz_op_context(struct fz_world *w)
         fz_require(again == w->ctx, "another primary context");
         OK(cuDevicePrimaryCtxRelease_v2, 0);
         OK(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 1024);
+        refused_ends(w, b / 8);
         return;
     }
     FZ_SAY("a second context on device %u\n", b % 2);
@@ -339,11 +367,8 @@ void fz_op_context(struct fz_world *w)
         PLAIN(cuCtxDisablePeerAccess(ctx));
         PLAIN(cuCtxPopCurrent_v2(&popped));
     }
-    inner_job(w, b / 8);
+    inner_job(w, ctx, b / 8);
     PLAIN(cuCtxSynchronize());
-    if (b / 64 == 0) {
-        fz_require(CALL(cuCtxDestroy, ctx) == CUDA_ERROR_NOT_SUPPORTED, "cuCtxDestroy");
-    }
     OK(cuCtxDestroy_v2, ctx);
     PLAIN(cuCtxGetCurrent(&again));
     if (again == ctx) {

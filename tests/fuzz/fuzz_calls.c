@@ -251,7 +251,7 @@ static void check_log(void)
 extern void simcuda_reseed(uint64_t seed);
 extern uint64_t simcuda_check_count(void);
 
-/* The driver refuses the first forms; the stash has let go of the context by then, or not. */
+/* The driver refuses the first forms. */
 static void end_context(uint64_t seed)
 {
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;

@@ -87,8 +87,6 @@ SITES = [
      "(void)moving;\n    return false;"),
     ("no_wait_for_another_ranks_memory", "wait", "shim/engine_release.c", "freed_aside",
      "if (t->foreign && !(ps_fence_done(t->ready[0]) && ps_fence_done(t->ready[1]))) {", "if (false) {"),
-    ("end_of_engine_waits", "wait", "shim/engine.c", "end_engine",
-     "PS_TWICE(ps_driver.cuCtxSynchronize())", "true"),
     ("arena_is_filled_before_use", "wait", "shim/pagepool.c", "init_arena",
      "ps_driver.cuStreamSynchronize(e->drop_stream)", "CUDA_SUCCESS"),
     ("streams_are_idle_before_tear_down", "wait", "shim/engine.c", "idle_stream",
