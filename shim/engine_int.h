@@ -83,6 +83,7 @@ struct ps_tensor {
     bool was_out;         /* has been stashed */
     bool seen;            /* named after it had been stashed */
     bool foreign;         /* named on a stream other than the group's */
+    bool read_on;         /* by a stash of which nobody knows when it ends */
 };
 
 struct ps_group {

@@ -25,12 +25,12 @@ static uint64_t release_unused(struct ps_engine *e)
     return bytes + ps_memory_release_idle(e);
 }
 
-/* Is any tensor cached or out? */
-static bool any_copy(const struct ps_engine *e)
+/* Is any tensor cached or out, or on its way back? Then a step is going on: what brings it may wait for this thread. */
+static bool any_moved(const struct ps_engine *e)
 {
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            if (t->copy != NULL || t->state == PS_MOVING) {
+            if (t->copy != NULL || t->state == PS_MOVING || !ps_fence_done(t->arrived)) {
                 return true;
             }
         }
@@ -88,7 +88,7 @@ static bool await_idle(struct ps_engine *e)
 void ps_engine_settle_down(struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
-    const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_copy(e) &&
+    const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_moved(e) &&
                      (e->dead != NULL || e->pool.mapped > 0) && !freed_aside(e);
     if (due) {
         e->learned = false;

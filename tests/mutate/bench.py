@@ -33,19 +33,23 @@ FAULTS = ["cuEventRecord:~10", "cuStreamWaitEvent:~40", "cuMemsetD32Async:~30", 
 FAULTS_ALL = ["!cuEventRecord:~10", "!cuEventRecord:~40", "!cuEventRecord:1+", "!cuStreamWaitEvent:~40",
               "!cuStreamWaitEvent:1+", "!cuMemsetD32Async:~30", "!cuMemMap:~20", "!cuLaunchKernel:~10",
               "!cuEventRecord:~30;!cuStreamWaitEvent:~30", "!cuEventQuery:~30", "!cuMemUnmap:~30",
-              "!cuEventRecord:~20;!cuStreamSynchronize:~50"]
+              "!cuEventRecord:~20;!cuStreamSynchronize:~50",
+              "!cuEventRecord:~40;!cuStreamSynchronize:2+;!cuCtxSynchronize:1+"]
 # Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
 NO_FAULTS = ("scenario_a6_", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
-             "scenario_c8_", "scenario_c9_")
+             "scenario_c8_", "scenario_c9_", "scenario_locks_", "scenario_a1_product_elsewhere")
 MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stashed": ["8M"],
           "faults_job": ["64M", "6M"], "scenario_c4_growth_and_drop": ["4M"], "scenario_c9_reserve_in_use": ["4M"],
           "scenario_two_contexts": ["256M", "256M,devices=2"], "scenario_b9_memory_in_use": ["3M"],
           "scenario_b6_unknown_version": ["256M,version=14000"], "scenario_c4_growth_beside_drop": ["6M"],
-          "scenario_b6_ends_while_moving": ["6M,version=14000"], "scenario_b11_refused_return": ["6M"]}
+          "scenario_b6_ends_while_moving": ["6M,version=14000"], "scenario_b6_ends_in_a_move": ["6M,version=14000"],
+          "scenario_locks_waits": ["6M,version=14000"], "scenario_b11_refused_return": ["6M"]}
 ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
-             "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"]]}
-THREADS = ("scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts", "scenario_b1_thread_streams")
+             "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"]],
+             "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
+THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",
+           "scenario_b1_thread_streams")
 ADDR_NO_RANDOMIZE = 0x40000
 
 Run = collections.namedtuple("Run", "bench label program arguments sim fault seed")
@@ -58,15 +62,10 @@ def runs(bench, programs):
     if bench == "tsan":
         scenarios.sort(key=lambda n: not n.startswith(THREADS))
     for seed in itertools.count():
-        # Every other seed: the device works only when it is waited for.
+        # First all without faults, twice, then those with; and so on.
+        for calm in (2 * seed, 2 * seed + 1):
+            yield from calm_runs(bench, scenarios, calm)
         lazy = ",eager=0" * (seed % 2)
-        for name in scenarios[:4] + ["faults_job"] + scenarios[4:]:
-            for mem in MEMORY.get(name, ["256M"]):
-                for arguments in ARGUMENTS.get(name, [[]]):
-                    yield a_run(bench, name, arguments, f"mem={mem}{lazy}", seed, "")
-        for mem in ("1M", "1088K", "1280K", "2M"):
-            for quarters in ("0", "1"):
-                yield a_run(bench, "memory_job", [quarters], f"mem={mem}{lazy}", seed, "")
         if bench == "tsan" and seed % 4 > 0:
             continue
         for fault in FAULTS:
@@ -81,9 +80,33 @@ def runs(bench, programs):
                             seed, fault)
 
 
+def calm_runs(bench, scenarios, seed):
+    """Every other seed: the device works only when it is waited for."""
+    lazy = ",eager=0" * (seed % 2)
+    for name in scenarios[:4] + ["faults_job"] + scenarios[4:]:
+        for mem in MEMORY.get(name, ["256M"]):
+            for arguments in ARGUMENTS.get(name, [[]]):
+                yield a_run(bench, name, arguments, f"mem={mem}{lazy}", seed, "")
+    for mem in ("1M", "1088K", "1280K", "2M"):
+        for quarters in ("0", "1"):
+            yield a_run(bench, "memory_job", [quarters], f"mem={mem}{lazy}", seed, "")
+
+
+def told(bench, programs, hints, seeds):
+    """By label: those of the runs that a report of an earlier campaign names."""
+    wanted = {h.split(": ")[0] for h in hints}
+    limited = itertools.takewhile(lambda r: r.seed < 2 * seeds, runs(bench, programs))
+    return {r.label: r for r in limited if r.label in wanted}
+
+
 def a_run(bench, name, arguments, options, seed, fault):
     label = " ".join([name, *arguments, options, f"seed={seed}", fault]).strip()
     return Run(bench, label, name, tuple(arguments), options, fault, seed)
+
+
+def folder_of(mutant):
+    """LD_PRELOAD ends a name at a space."""
+    return mutant.replace(" ", "_")
 
 
 # ---- one run, in a process of the pool
@@ -125,6 +148,8 @@ def judged(folder, run, shim, wanted, limit):
     with tempfile.TemporaryDirectory() as metrics:
         code, out, err = execute(folder, run, shim, metrics, limit)
         n_out = stashes(metrics)
+    if "cannot be preloaded" in err:
+        raise RuntimeError(err)
     return Result(what_is_wrong(run, code, out, err, wanted), n_out, time.monotonic() - began)
 
 
@@ -166,8 +191,9 @@ def said(err):
 # ---- all runs
 
 class Mutant:
-    def __init__(self, row, programs):
-        self.row, self.bench, self.runs = row, row["bench"], runs(row["bench"], programs)
+    def __init__(self, row, programs, first):
+        self.row, self.bench = row, row["bench"]
+        self.runs = itertools.chain(first, runs(row["bench"], programs))
         self.n, self.report, self.suspected = 0, None, False
 
     def result(self):
@@ -180,30 +206,38 @@ class Campaign:
     def __init__(self, folder, index, args):
         self.folder, self.args, self.began = folder, args, time.monotonic()
         self.end = self.began + args.limit - 2
-        self.plain, self.programs = {}, index["programs"]
+        self.plain, self.programs, self.told = {}, index["programs"], {}
         self.verdicts = collections.defaultdict(list)  # by bench and label: results of the unchanged sources
         self.waiting = collections.defaultdict(list)  # for these: (mutant, report)
         self.unclean, self.pending, self.saved = {}, {}, 0
-        self.all = [Mutant(row, self.programs) for row in index["mutants"] if self.chosen(row)]
+        self.all = [Mutant(row, self.programs, self.first(row)) for row in index["mutants"] if self.chosen(row)]
         self.turn = collections.deque(self.all)
 
     def chosen(self, row):
         args = self.args
         return (args.kind in (None, row["kind"]) or row["name"] == UNCHANGED and
                 (row["bench"] == "tsan") == (args.kind == "lock")) and \
-            (args.only is None or row["name"] in args.only + [UNCHANGED])
+            (args.only is None or row["name"] in args.only + [UNCHANGED]) and row["name"] not in args.old
+
+    def first(self, row):
+        """What an earlier campaign has reported it in."""
+        if row["bench"] not in self.told:
+            self.told[row["bench"]] = told(row["bench"], self.programs, self.args.hints.values(), self.args.seeds)
+        run = self.told[row["bench"]].get(self.args.hints.get(row["name"], "").split(": ")[0])
+        return [run] if run is not None else []
 
     def start(self, pool, mutant, run, shim):
         where = f"{self.folder}/{run.bench}"
         limit = min(self.args.run_limit, self.end - time.monotonic())
-        job = pool.submit(judged, where, run, f"{where}/{shim}/libpagedstash.so", self.plain[key(run)], limit)
+        shim = f"{where}/{folder_of(shim)}/libpagedstash.so"
+        job = pool.submit(judged, where, run, shim, self.plain[key(run)], limit)
         self.pending[job] = (mutant, run, limit)
 
     def fetch_plain(self, pool):
         """The plain output of every program; each must end well."""
         todo = {}
         for bench in {m.bench for m in self.all}:
-            for run in itertools.takewhile(lambda r: r.seed == 0, runs(bench, self.programs)):
+            for run in itertools.takewhile(lambda r: r.seed < 3, runs(bench, self.programs)):
                 todo.setdefault(key(run), run)
         jobs = {k: pool.submit(plain, f"{self.folder}/{r.bench}", r) for k, r in todo.items()}
         self.plain = {k: job.result() for k, job in jobs.items()}
@@ -216,7 +250,7 @@ class Campaign:
             if mutant.report is not None or mutant.suspected:
                 continue
             run = next(mutant.runs)
-            if run.seed >= self.args.seeds:
+            if run.seed >= 2 * self.args.seeds:
                 continue
             self.turn.append(mutant)
             if (run.bench, run.label) not in self.unclean and not self.plain[key(run)].startswith("ended"):
@@ -283,6 +317,11 @@ class Campaign:
         far = max((m.n for m in self.all), default=0)
         return all(m.report is not None or m.row["name"] == UNCHANGED and m.n >= far for m in self.all)
 
+    def results(self):
+        """Of all mutants but the unchanged, those taken over among them."""
+        new = {m.row["name"]: m.result() for m in self.all if m.row["name"] != UNCHANGED}
+        return list((self.args.old | new).values())
+
     def save(self):
         self.saved = time.monotonic()
         if self.args.json is None:
@@ -290,7 +329,7 @@ class Campaign:
         unclean = {" ".join(at) if isinstance(at, tuple) else at: text for at, text in self.unclean.items()}
         data = {"seconds": round(self.saved - self.began), "unclean": unclean,
                 "unchanged_runs": sum(len(v) for v in self.verdicts.values()),
-                "results": [m.result() for m in self.all if m.row["name"] != UNCHANGED]}
+                "results": self.results()}
         with open(self.args.json + ".part", "w", encoding="utf-8") as f:
             json.dump(data, f, indent=1)
         os.replace(self.args.json + ".part", self.args.json)
@@ -317,4 +356,4 @@ def run_package(package, args):
         campaign.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return [m.result() for m in campaign.all if m.row["name"] != UNCHANGED]
+    return campaign.results()

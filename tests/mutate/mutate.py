@@ -3,14 +3,15 @@
 """Takes out each wait, record, pin and lock site of the engine, one at a time: at least one run must report it.
 
 mutate.py [--work FOLDER] [--seeds N] [--jobs N] [--limit SECONDS] [--kind wait|record|pin|lock] [--only NAME]...
-          [--json FILE] [--list]
+          [--only-unseen FILE] [--first FILE] [--json FILE] [--list]
 mutate.py --build FOLDER ...: builds all mutants into a package, which may be carried to another machine.
 mutate.py --run FOLDER ...: runs such a package.
 mutate.py --table FILE: results as a table for docs/campaigns.md.
 
 The sources are copied, a site is taken out (sites.py; locks: all of one function), the shim is built, and scenarios run
 until one reports (bench.py). A row of the table that no longer fits the sources, and a site in the sources that no row
-covers, are errors. Ends with 1 if a mutation was not reported.
+covers, are errors. Ends with 1 if a mutation was not reported. --only-unseen: those that FILE, the --json of an earlier
+run, has no report of; its other results are taken over. --first: what FILE has a report of is tried there first.
 """
 import argparse
 import concurrent.futures
@@ -22,7 +23,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from bench import UNCHANGED, run_package  # noqa: E402
+from bench import UNCHANGED, folder_of, run_package  # noqa: E402
 from sites import EXPLAINED, PAIRS, SITES, UNORDERED  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -71,8 +72,9 @@ class Bench:
 
     def keep_shim(self, mutant):
         # The watcher goes by the name.
-        os.makedirs(f"{self.to}/{mutant}", exist_ok=True)
-        self.keep("shim/libpagedstash.so", mutant + "/libpagedstash.so")
+        folder = folder_of(mutant)
+        os.makedirs(f"{self.to}/{folder}", exist_ok=True)
+        self.keep("shim/libpagedstash.so", folder + "/libpagedstash.so")
 
     def keep_sanitizer(self):
         """Its library is a compiler's, which another machine may have none of."""
@@ -232,6 +234,8 @@ def options():
     parser.add_argument("--run-limit", type=int, default=40, help="seconds a run may take")
     parser.add_argument("--kind", default=None)
     parser.add_argument("--only", action="append", default=None)
+    parser.add_argument("--only-unseen", metavar="FILE", help="results of an earlier run, taken over")
+    parser.add_argument("--first", metavar="FILE", help="results of an earlier run, to begin with")
     parser.add_argument("--json", default=None)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", default=None)
@@ -242,12 +246,14 @@ def main():
     args = options()
     if args.table:
         return print_table(args.table)
+    args.old = earlier(args.only_unseen)
+    args.hints = {name: r["report"] for name, r in earlier(args.first).items()}
     if args.run is None:
         check_coverage(ROOT)
         table = {r[0]: r for r in SITES + lock_rows(ROOT)}
         todo = [(name, [r]) for name, r in table.items()] + [(f"{a} and {b}", [table[a], table[b]]) for a, b in PAIRS]
         todo = [(n, rows) for n, rows in todo
-                if args.kind in (None, rows[0][1]) and (args.only is None or n in args.only)]
+                if args.kind in (None, rows[0][1]) and (args.only is None or n in args.only) and n not in args.old]
         if args.list:
             print("\n".join(f"{rows[0][1]:7}{n}" for n, rows in todo))
             return 0
@@ -261,6 +267,14 @@ def main():
             print(f"{'NOT SEEN' if r['name'] in unseen else 'not alone'}\t{r['kind']}\t{r['name']}\t{r['runs']} runs")
     print(f"{len(results) - len(unseen)} passed, {len(unseen)} failed")
     return 1 if unseen else 0
+
+
+def earlier(path):
+    """By name: results with a report."""
+    if path is None:
+        return {}
+    with open(path, encoding="utf-8") as f:
+        return {r["name"]: r for r in json.load(f)["results"] if r["report"]}
 
 
 def implied(results):
