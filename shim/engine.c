@@ -587,7 +587,8 @@ struct ps_engine *ps_engine_primary_ending(CUdevice device)
 {
     pthread_mutex_lock(&ps_lock);
     struct ps_engine *e = engines;
-    while (e != NULL && (e->device != device || !e->primary || e->state != PS_ENGINE_READY)) {
+    /* The state first: what an engine is while it is being made belongs to another thread. */
+    while (e != NULL && (e->state != PS_ENGINE_READY || e->device != device || !e->primary)) {
         e = e->next;
     }
     if (e != NULL) {
