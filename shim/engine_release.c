@@ -195,15 +195,16 @@ static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
     return r == CUDA_SUCCESS;
 }
 
-/* The next engine that can have tensors out, from e on. */
-static struct ps_engine *ready_from(struct ps_engine *e)
+/* The next engine after e that can have tensors out; NULL: the first. */
+static struct ps_engine *ready_after(const struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
-    while (e != NULL && e->state != PS_ENGINE_READY) {
-        e = e->next;
+    struct ps_engine *at = e != NULL ? e->next : ps_engines();
+    while (at != NULL && at->state != PS_ENGINE_READY) {
+        at = at->next;
     }
     pthread_mutex_unlock(&ps_lock);
-    return e;
+    return at;
 }
 
 /* Addresses are watched until everything is in its place: other threads go on launching meanwhile. */
@@ -219,7 +220,7 @@ void ps_engine_end_paging(const char *why)
     ps_paging_off();
     if (ps_driver_init() && ps_engines() != NULL) {
         ps_guard_enter(&guard);
-        for (struct ps_engine *e = ready_from(ps_engines()); e != NULL; e = ready_from(e->next)) {
+        for (struct ps_engine *e = ready_after(NULL); e != NULL; e = ready_after(e)) {
             all = bring_all(e, &guard) && all;
         }
         ps_guard_leave(&guard);

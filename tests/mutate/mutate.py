@@ -41,12 +41,11 @@ class Bench:
         name = os.path.basename(to)
         self.source, self.build, self.to = f"{work}/{name}", f"{work}/{name}/build", to
         ignore = shutil.ignore_patterns(".git", ".gpu", "build*", "__pycache__")
-        if again:
-            shutil.copytree(ROOT + "/tests", self.source + "/tests", ignore=ignore, dirs_exist_ok=True)
+        part = "/tests" if again else ""
+        shutil.copytree(ROOT + part, self.source + part, ignore=ignore, dirs_exist_ok=True)
+        if os.path.exists(self.build):
             self.call("ninja", "-C", self.build, "build.ninja")
         else:
-            shutil.rmtree(self.source, ignore_errors=True)
-            shutil.copytree(ROOT, self.source, ignore=ignore)
             self.call("meson", "setup", self.build, self.source, "--buildtype=debugoptimized", *options)
         programs = self.programs()
         self.call("ninja", "-C", self.build, "shim/libpagedstash.so", *programs)

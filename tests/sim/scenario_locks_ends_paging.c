@@ -16,7 +16,7 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx);
 
 #define N_LAYERS   3
-#define N_CONTEXTS 12
+#define N_CONTEXTS 24
 
 typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                                      unsigned, unsigned, CUstream, void **, void **);
@@ -48,7 +48,7 @@ static void *destroy(void *arg)
 {
     (void)arg;
     for (unsigned i = 0; i < N_CONTEXTS; i++) {
-        usleep(2000);
+        usleep(300);
         sc_ok(cuCtxDestroy_v2(contexts[i]));
     }
     atomic_store(&gone, true);
