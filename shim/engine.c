@@ -185,18 +185,26 @@ static void flush_stream(CUstream stream, bool gone)
     ps_guard_leave(&guard);
 }
 
-void ps_engine_stream_destroying(CUstream stream)
+bool ps_engine_stream_destroying(CUstream stream)
 {
     unsigned flags = 0;
     if (!ps_driver_init() || stream == NULL) {
-        return;
+        return false;
     }
-    if (ps_streams_blocking() && ps_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
-        (flags & CU_STREAM_NON_BLOCKING) == 0) {
-        atomic_fetch_sub_explicit(&n_blocking, 1, memory_order_relaxed);
-    }
+    /* Asked now: afterwards nobody knows. */
+    const bool blocking = ps_streams_blocking() &&
+                          ps_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                          (flags & CU_STREAM_NON_BLOCKING) == 0;
     if (engines != NULL) {
         flush_stream(stream, true);
+    }
+    return blocking;
+}
+
+void ps_engine_stream_destroyed(bool blocking)
+{
+    if (blocking) {
+        atomic_fetch_sub_explicit(&n_blocking, 1, memory_order_relaxed);
     }
 }
 
@@ -375,8 +383,8 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
     pthread_mutex_lock(&ps_lock);
     struct ps_engine *e = ctx != NULL ? find_any(ctx) : NULL;
     if (e != NULL || ctx == NULL) {
-        if (e != NULL && e->state != PS_ENGINE_READY) {
-            e = NULL; /* being made by another thread, or broken: this allocation passes through */
+        if (e != NULL && (e->state != PS_ENGINE_READY || e->n_ending > 0)) {
+            e = NULL; /* being made, ending or broken: this allocation passes through */
         }
         pthread_mutex_unlock(&ps_lock);
         return e;
@@ -517,7 +525,7 @@ static void forget(struct ps_engine *e)
     }
 }
 
-/* The context is about to go: nothing of it runs any more. Lock not held; nobody can find the engine. */
+/* The context is gone: nothing of it runs any more. Lock not held; nobody can find the engine. */
 static void release_memory(struct ps_engine *e)
 {
     for (struct ps_group *g = e->groups, *next; g != NULL; g = next) {
@@ -566,56 +574,57 @@ static void release_memory(struct ps_engine *e)
     }
 }
 
-/* gone: the context no longer exists, and with it its streams, events, modules and pinned memory. */
-static void end_engine(struct ps_engine *e, bool gone)
+/*
+ * Until the driver has destroyed the context it may refuse to, and everything lives on. But its handle may be a new
+ * context's at once: the engine takes nothing in meanwhile.
+ */
+struct ps_engine *ps_engine_context_ending(CUcontext ctx)
+{
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(ctx);
+    if (e != NULL) {
+        e->n_ending++;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    return e;
+}
+
+struct ps_engine *ps_engine_primary_ending(CUdevice device)
+{
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = engines;
+    /* The state first: what an engine is while it is being made belongs to another thread. */
+    while (e != NULL && (e->state != PS_ENGINE_READY || e->device != device || !e->primary)) {
+        e = e->next;
+    }
+    if (e != NULL) {
+        e->n_ending++;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    return e;
+}
+
+/* With the context went its streams, events, modules and pinned memory. */
+void ps_engine_ended(struct ps_engine *e, bool gone)
 {
     struct ps_guard g;
+    if (e == NULL) {
+        return;
+    }
     ps_guard_enter(&g);
     pthread_mutex_lock(&ps_lock);
-    forget(e);
+    e->n_ending--;
+    gone = gone && e->state == PS_ENGINE_READY;
+    if (gone) {
+        forget(e);
+    }
     pthread_mutex_unlock(&ps_lock);
-    if (!gone) {
-        ps_guard_context(&g, e);
-        gone = !PS_TWICE(ps_driver.cuCtxSynchronize());
-        if (gone) {
-            ps_count(errors, 1); /* work may be left: what it uses stays until the process ends */
-            ps_guard_leave(&g);
-            return;
-        }
-        release_memory(e);
-        tear_down(e);
-    } else {
+    if (gone) {
         release_memory(e);
         e->pool.ledger = NULL;
         ps_pool_fini(e);
     }
     ps_guard_leave(&g);
-}
-
-void ps_engine_context_destroying(CUcontext ctx)
-{
-    pthread_mutex_lock(&ps_lock);
-    struct ps_engine *e = ps_engine_find(ctx);
-    pthread_mutex_unlock(&ps_lock);
-    if (e != NULL) {
-        end_engine(e, false);
-    }
-}
-
-void ps_engine_primary_ending(CUdevice device, bool gone)
-{
-    for (;;) {
-        pthread_mutex_lock(&ps_lock);
-        struct ps_engine *e = engines;
-        while (e != NULL && (e->device != device || !e->primary || e->state != PS_ENGINE_READY)) {
-            e = e->next;
-        }
-        pthread_mutex_unlock(&ps_lock);
-        if (e == NULL) {
-            return;
-        }
-        end_engine(e, gone);
-    }
 }
 
 bool ps_engine_forked(void)

@@ -107,13 +107,19 @@ void ps_region_push(const char *name);
 void ps_region_pop(void);
 
 /* ---- life cycle of things we hold on to ---- */
+struct ps_engine;
 void ps_engine_stream_created(CUstream stream, unsigned flags); /* after success */
-void ps_engine_stream_destroying(CUstream stream);              /* before the real call */
-void ps_engine_capture_beginning(CUstream stream);              /* before the real call */
-void ps_engine_context_destroying(CUcontext ctx);               /* before destroy */
-/* The device's primary context goes. gone: after its last release, so that nothing of it may be named any more; else
- * before a reset. */
-void ps_engine_primary_ending(CUdevice device, bool gone);
+/* Before the real call, and after its success with what that returned. */
+bool ps_engine_stream_destroying(CUstream stream);
+void ps_engine_stream_destroyed(bool blocking);
+void ps_engine_capture_beginning(CUstream stream); /* before the real call */
+/*
+ * Before a call that may end a context, or the device's primary one: its engine or NULL. After it, with that: gone when
+ * nothing of the context is left; else it goes on.
+ */
+struct ps_engine *ps_engine_context_ending(CUcontext ctx);
+struct ps_engine *ps_engine_primary_ending(CUdevice device);
+void ps_engine_ended(struct ps_engine *e, bool gone);
 void ps_engine_peer_enabled(
     CUcontext peer); /* after success: current context may access peer's memory */
 void ps_engine_pool_access(CUmemoryPool pool, const CUmemAccessDesc *map,

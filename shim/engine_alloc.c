@@ -189,7 +189,7 @@ static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site
     t->state = PS_RESIDENT;
     t->pins = 0;
     t->n_unplanned = 0;
-    t->pinned = t->freed = t->was_out = t->seen = t->foreign = false;
+    t->pinned = t->freed = t->was_out = t->seen = t->foreign = t->read_on = false;
     t->copy = NULL;
     if (r != CUDA_SUCCESS) {
         CUresult ignored;
@@ -349,6 +349,10 @@ void ps_tensor_die(struct ps_tensor *t)
         t->arrived = NULL;
     }
     t->arrived = ps_fence_unref(&e->fences, t->arrived);
+    if (t->read_on) {
+        ps_fence_unref(&e->fences, t->ready[1]);
+        t->ready[1] = ps_fence_never();
+    }
     if (t->place != NULL) {
         ps_place_leave(e, t, was == PS_CACHED);
         free(t);

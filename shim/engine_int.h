@@ -92,6 +92,7 @@ struct ps_tensor {
     bool was_out;         /* has been stashed */
     bool seen;            /* named after it had been stashed */
     bool foreign;         /* named on a stream other than the group's */
+    bool read_on;         /* by a stash of which nobody knows when it ends */
 };
 
 struct ps_group {
@@ -107,6 +108,7 @@ struct ps_group {
     struct ps_place_set *set; /* planned */
     struct ps_seg_id seg;     /* its step and its position there */
     bool told;                /* its return was recorded */
+    bool came;                /* backward has come to it */
     bool set_refused;         /* there was none for it */
     bool stays;               /* the plan keeps it in */
     bool prefetched;          /* brought in ahead of its first touch, and not touched since */
@@ -204,6 +206,7 @@ struct ps_engine {
     uint32_t n_trims;         /* times memory was given back after learning */
     bool learned;             /* something was learned of a site since the last of them */
     bool ended;               /* paging has ended: everything was brought back */
+    uint32_t n_ending;        /* calls of the job in flight that may end the context */
     bool stalled;             /* the last throttle ran into its limit */
     bool saw_padding;         /* some stashed group had a uniform page */
     bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */

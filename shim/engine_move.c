@@ -244,12 +244,22 @@ static void mark_cached(struct ps_engine *e, struct ps_tensor *t, struct ps_copy
     ps_count(stashes, 1);
 }
 
-/* The stash runs, but no event could be recorded behind it: wait for it. False when the context has failed. */
+/* The stash runs, but no event could be recorded behind it: wait for it. False: the driver refuses that as well. */
 static bool wait_stash(struct ps_engine *e)
 {
     ps_count(errors, 1);
     ps_count(host_syncs, 1);
-    return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
+    return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream)) ||
+           PS_TWICE(ps_driver.cuCtxSynchronize());
+}
+
+/* Nobody knows when the stash ends: what it writes is never used, and what it reads never anything else's. */
+static void lose_stash(struct ps_group *g, struct ps_tensor *const *t, uint32_t n)
+{
+    g->crowded = true;
+    for (uint32_t i = 0; i < n; i++) {
+        t[i]->read_on = true;
+    }
 }
 
 /* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
@@ -274,7 +284,7 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
     fl->fence = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
     if (fl->fence == NULL && !wait_stash(e)) {
         free(fl); /* but not the copies: the kernel may yet write them */
-        g->crowded = true;
+        lose_stash(g, t, n);
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -425,6 +435,9 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
             }
             continue;
         }
+        if (t[i]->chunks != NULL) {
+            continue; /* unplace_all could not take it away */
+        }
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
         pthread_mutex_unlock(&ps_lock);
         r = ps_memory_build(e, t[i], &take);
@@ -448,19 +461,29 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
     return r;
 }
 
-/* Takes mapped places away again after a failure: the tensors are out as before. Lock let go meanwhile. */
+/* Takes mapped places away again after a failure, unless they may be in use: the tensors are out as before. Lock let go
+ * meanwhile. */
 static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (t[i]->chunks != NULL) {
             pthread_mutex_unlock(&ps_lock);
             /* A restore may have been enqueued before the failure. */
-            ps_driver.cuCtxSynchronize();
-            (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
+            const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
+            if (idle) {
+                (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
+            }
             pthread_mutex_lock(&ps_lock);
-            ps_memory_take_back(e, t[i]);
+            if (idle) {
+                ps_memory_take_back(e, t[i]);
+            } else {
+                t[i]->stuck = t[i]->slot.bytes; /* and may run on: the place stands */
+            }
         } else if (t[i]->place != NULL) {
-            ps_place_exit(e, t[i]);
+            pthread_mutex_unlock(&ps_lock);
+            const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
+            pthread_mutex_lock(&ps_lock);
+            ps_place_exit(e, t[i], idle);
         }
         t[i]->state = PS_OUT;
     }

@@ -182,15 +182,19 @@ static bool boundary_since(const struct ps_engine *e, const struct ps_group *g)
 
 static void returns(struct ps_engine *e, struct ps_group *g)
 {
-    if (!g->told && boundary_since(e, g)) {
-        g->told = true;
-        ps_segment_return(&e->learner.segment, g->seg, now_ns());
+    if (!g->came && boundary_since(e, g)) {
+        g->came = true;
         came_to(e, g->seg, true);
     }
 }
 
+/* A touch may be a stale word; a free behind a boundary is backward's. */
 void ps_learn_free(struct ps_engine *e, const struct ps_tensor *t)
 {
+    if (!t->group->told && boundary_since(e, t->group)) {
+        t->group->told = true;
+        ps_segment_return(&e->learner.segment, t->group->seg, now_ns());
+    }
     returns(e, t->group);
     ps_segment_free(&e->learner.segment, t->seg, now_ns());
 }

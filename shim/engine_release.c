@@ -25,12 +25,12 @@ uint64_t ps_engine_release_unused(struct ps_engine *e)
     return bytes + ps_memory_release_idle(e);
 }
 
-/* Is any tensor cached or out? */
-static bool any_copy(const struct ps_engine *e)
+/* Is any tensor cached or out, or on its way back? Then a step is going on: what brings it may wait for this thread. */
+static bool any_moved(const struct ps_engine *e)
 {
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            if (t->copy != NULL || t->state == PS_MOVING) {
+            if (t->copy != NULL || t->state == PS_MOVING || !ps_fence_done(t->arrived)) {
                 return true;
             }
         }
@@ -88,7 +88,7 @@ bool ps_engine_await_idle(struct ps_engine *e)
 void ps_engine_settle_down(struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
-    const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_copy(e) &&
+    const bool due = e->learned && e->n_trims < TRIMS_MAX && !any_moved(e) &&
                      (e->dead != NULL || e->pool.mapped > 0) && !freed_aside(e);
     if (due) {
         e->learned = false;
@@ -198,15 +198,16 @@ static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
     return r == CUDA_SUCCESS;
 }
 
-/* The next engine that can have tensors out, from e on. */
-static struct ps_engine *ready_from(struct ps_engine *e)
+/* The next engine after e that can have tensors out; NULL: the first. */
+static struct ps_engine *ready_after(const struct ps_engine *e)
 {
     pthread_mutex_lock(&ps_lock);
-    while (e != NULL && e->state != PS_ENGINE_READY) {
-        e = e->next;
+    struct ps_engine *at = e != NULL ? e->next : ps_engines();
+    while (at != NULL && at->state != PS_ENGINE_READY) {
+        at = at->next;
     }
     pthread_mutex_unlock(&ps_lock);
-    return e;
+    return at;
 }
 
 /* Addresses are watched until everything is in its place: other threads go on launching meanwhile. */
@@ -222,7 +223,7 @@ void ps_engine_end_paging(const char *why)
     ps_paging_off();
     if (ps_driver_init() && ps_engines() != NULL) {
         ps_guard_enter(&guard);
-        for (struct ps_engine *e = ready_from(ps_engines()); e != NULL; e = ready_from(e->next)) {
+        for (struct ps_engine *e = ready_after(NULL); e != NULL; e = ready_after(e)) {
             all = bring_all(e, &guard) && all;
         }
         ps_guard_leave(&guard);

@@ -405,7 +405,7 @@ static CUresult enter_one(struct ps_tensor *t, struct ps_guard *guard, CUstream 
     if (r != CUDA_SUCCESS) {
         return r;
     }
-    if (t->group->prefetched || (t->group->returned && !t->group->told)) {
+    if (t->group->prefetched || (t->group->returned && !t->group->came)) {
         ps_guard_context(guard, e);
         ps_learn_touched(e, t->group);
         ps_guard_home(guard);

@@ -119,11 +119,6 @@ void ps_scan_resource(struct ps_touches *pin, const CUDA_RESOURCE_DESC_v1 *resou
 /* ---- statements: ends of life ---- */
 /* The job uses something that we cannot follow: everything becomes resident for good. */
 void ps_hook_unseen(const char *what);
-void ps_hook_context_destroying(CUcontext ctx);
-void ps_hook_device_resetting(CUdevice device);
-#if CUDA_VERSION >= 12040
-void ps_hook_green_destroying(CUgreenCtx green);
-#endif
 
 /* ---- bodies: function(real, ptds, arguments of the row) ---- */
 CUresult ps_hook_mem_alloc(PFN_cuMemAlloc_v3020 real, bool ptds, CUdeviceptr *ptr_p, size_t bytes);
@@ -160,6 +155,11 @@ CUresult ps_hook_begin_capture_to_graph(PFN_cuStreamBeginCaptureToGraph_v12030 r
                                         const CUgraphEdgeData *edges, size_t n_dependencies,
                                         CUstreamCaptureMode mode);
 #endif
+CUresult ps_hook_context_destroy(PFN_cuCtxDestroy_v4000 real, bool ptds, CUcontext ctx);
+#if CUDA_VERSION >= 12040
+CUresult ps_hook_green_destroy(PFN_cuGreenCtxDestroy_v12040 real, bool ptds, CUgreenCtx green);
+#endif
+CUresult ps_hook_primary_reset(PFN_cuDevicePrimaryCtxReset_v11000 real, bool ptds, CUdevice device);
 CUresult ps_hook_primary_release(PFN_cuDevicePrimaryCtxRelease_v11000 real, bool ptds,
                                  CUdevice device);
 CUresult ps_hook_enable_peer(PFN_cuCtxEnablePeerAccess_v4000 real, bool ptds, CUcontext peer,

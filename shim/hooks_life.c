@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Streams, captures, contexts, peers: what begins and ends under the engine. Any thread. What ends
- * is told before the real call, what begins after it has succeeded.
+ * is told before the real call and, as what begins, after it has succeeded.
  */
 #include "shim/hooks_life.h"
 #include "shim/hooks.h"
@@ -74,11 +74,18 @@ CUresult ps_hook_green_stream_create(PFN_cuGreenCtxStreamCreate_v12050 real, boo
 
 CUresult ps_hook_stream_destroy(PFN_cuStreamDestroy_v4000 real, bool ptds, CUstream stream)
 {
+    bool blocking = false;
+
     (void)ptds;
     if (stream != NULL && ps_window_live()) {
-        ps_engine_stream_destroying(stream);
+        blocking = ps_engine_stream_destroying(stream);
     }
-    return real(stream);
+    const CUresult r = real(stream);
+
+    if (r == CUDA_SUCCESS) {
+        ps_engine_stream_destroyed(blocking);
+    }
+    return r;
 }
 
 /* ---- captures ---- */
@@ -119,36 +126,49 @@ CUresult ps_hook_begin_capture_to_graph(PFN_cuStreamBeginCaptureToGraph_v12030 r
 
 /* ---- contexts ---- */
 
-void ps_hook_context_destroying(CUcontext ctx)
+/* The driver may refuse each of these; nothing may be lost then. */
+CUresult ps_hook_context_destroy(PFN_cuCtxDestroy_v4000 real, bool ptds, CUcontext ctx)
 {
+    struct ps_engine *const e = ctx != NULL ? ps_engine_context_ending(ctx) : NULL;
+
+    (void)ptds;
     ps_params_purge();
-    if (ctx != NULL) {
-        ps_engine_context_destroying(ctx);
-    }
+    const CUresult r = real(ctx);
+
+    ps_engine_ended(e, r == CUDA_SUCCESS);
+    return r;
 }
 
 #if CUDA_VERSION >= 12040
-void ps_hook_green_destroying(CUgreenCtx green)
+CUresult ps_hook_green_destroy(PFN_cuGreenCtxDestroy_v12040 real, bool ptds, CUgreenCtx green)
 {
     const PFN_cuCtxFromGreenCtx_v12040 from =
         (PFN_cuCtxFromGreenCtx_v12040)ps_driver_symbol("cuCtxFromGreenCtx");
+    struct ps_engine *e = NULL;
     CUcontext ctx = NULL;
 
+    (void)ptds;
+    ps_params_purge();
     if (from != NULL && green != NULL && from(&ctx, green) == CUDA_SUCCESS) {
-        ps_hook_context_destroying(ctx);
+        e = ps_engine_context_ending(ctx);
     }
+    const CUresult r = real(green);
+
+    ps_engine_ended(e, r == CUDA_SUCCESS);
+    return r;
 }
 #endif
 
-static void primary_ending(CUdevice device, bool gone)
+CUresult ps_hook_primary_reset(PFN_cuDevicePrimaryCtxReset_v11000 real, bool ptds, CUdevice device)
 {
-    ps_params_purge();
-    ps_engine_primary_ending(device, gone);
-}
+    struct ps_engine *const e = ps_engine_primary_ending(device);
 
-void ps_hook_device_resetting(CUdevice device)
-{
-    primary_ending(device, false);
+    (void)ptds;
+    ps_params_purge();
+    const CUresult r = real(device);
+
+    ps_engine_ended(e, r == CUDA_SUCCESS);
+    return r;
 }
 
 /*
@@ -160,15 +180,18 @@ CUresult ps_hook_primary_release(PFN_cuDevicePrimaryCtxRelease_v11000 real, bool
 {
     const PFN_cuDevicePrimaryCtxGetState_v7000 get_state =
         (PFN_cuDevicePrimaryCtxGetState_v7000)ps_driver_symbol("cuDevicePrimaryCtxGetState");
+    struct ps_engine *const e = ps_engine_primary_ending(device);
     const CUresult r = real(device);
     unsigned flags = 0;
     int active = 1;
 
     (void)ptds;
-    if (r == CUDA_SUCCESS && get_state != NULL &&
-        get_state(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
-        primary_ending(device, true);
+    const bool gone = r == CUDA_SUCCESS && get_state != NULL &&
+                      get_state(device, &flags, &active) == CUDA_SUCCESS && active == 0;
+    if (gone) {
+        ps_params_purge();
     }
+    ps_engine_ended(e, gone);
     return r;
 }
 

@@ -633,11 +633,12 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     return true;
 }
 
-void ps_place_exit(struct ps_engine *e, struct ps_tensor *t)
+void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle)
 {
     struct ps_lane_slot *s = t->place->tail;
     if (!t->place->aside && s->owner == t) {
         drop_ready(e, s->ready);
+        s->ready[0] = idle ? NULL : ps_fence_never();
         s->owner = NULL;
         s->scanned = false;
     }

@@ -7,7 +7,8 @@
  * calls_table.c  the wrappers, found as a job finds them, and which of them were entered
  * calls_order.c  lanes, events, what the host knows
  * calls_world.c  beginning, end, tensors, the comparison with the model
- * calls_kernel.c, calls_copy.c, calls_graph.c, calls_misc.c: operations, one function each, fed by input bytes
+ * calls_kernel.c, calls_copy.c, calls_graph.c, calls_misc.c, calls_refused.c: operations, one function each, fed by
+ * input bytes
  */
 #ifndef PS_TESTS_FUZZ_CALLS_H
 #define PS_TESTS_FUZZ_CALLS_H
@@ -39,6 +40,14 @@
 
 extern void *fz_real[PS_N_HOOKS];
 void fz_count(unsigned row); /* called with arguments that mean something */
+/*
+ * What the operation names, NULL: no more; calls made while one of them is out (nothing is mapped at its address) are
+ * counted apart.
+ */
+struct fz_tensor;
+void fz_name(const struct fz_tensor *t);
+extern bool fz_watch; /* one thread at a time is at work, so it can be seen what is out */
+extern bool fz_stash; /* preloaded */
 
 #define CALL(_symbol, ...)                                                                         \
     (fz_count(PS_HOOK_##_symbol), ((fz_fn_##_symbol *)fz_real[PS_HOOK_##_symbol])(__VA_ARGS__))
@@ -61,6 +70,9 @@ void fz_table_init(void);
 /* Calls one function with zeros: the answer must be the plain driver's. */
 void fz_table_zeros(unsigned row);
 void fz_table_report(void);
+/* A function that ends paging for the process, by name. */
+unsigned fz_table_row(const char *symbol);
+bool fz_is_out(const struct fz_tensor *t);
 
 /* ---- the world ---- */
 enum fz_kind { FZ_POOL, FZ_OTHER_POOL, FZ_PLAIN, FZ_MANAGED };
@@ -168,6 +180,9 @@ void fz_op_sync(struct fz_world *w);
 struct fz_tensor *fz_tensor_choose(struct fz_world *w, const struct fz_use *u);
 struct fz_tensor *fz_tensor_alloc(struct fz_world *w, size_t bytes, const struct fz_use *u);
 void fz_tensor_free(struct fz_world *w, struct fz_tensor *t);
+bool fz_some_out(const struct fz_world *w);
+/* Calls a function that ends paging: then all are back. */
+void fz_last_act(struct fz_world *w, unsigned row);
 /* Host memory that is not used again before the device is idle. */
 uint8_t *fz_host(struct fz_world *w, size_t bytes);
 /* Those bytes will have been read when the device is idle. */
@@ -199,6 +214,7 @@ void fz_op_pool(struct fz_world *w);
 void fz_op_context(struct fz_world *w);
 void fz_op_mapping(struct fz_world *w);
 void fz_op_pin(struct fz_world *w);
+void fz_op_refused(struct fz_world *w);
 
 /* ---- what kernels do, on the host (calls_kernel.c) ---- */
 void fz_model_rows(uint8_t *to, uint64_t n_valid, uint64_t n, uint64_t seed);

@@ -510,6 +510,24 @@ static void value_batch(const struct fz_use *u, CUdeviceptr at, uint64_t v)
           "cuStreamBatchMemOp");
 }
 
+/* Waits for what is there. */
+static void value_there(const struct fz_use *u, CUdeviceptr p, const uint8_t *model, bool wide)
+{
+    const unsigned eq = CU_STREAM_WAIT_VALUE_EQ;
+    uint64_t v;
+
+    memcpy(&v, model, sizeof(v));
+    if (wide) {
+        fz_ok(u->ptds ? CALL(cuStreamWaitValue64_v2_ptsz, u->handle, p, v, eq)
+                      : CALL(cuStreamWaitValue64_v2, u->handle, p, v, eq),
+              "cuStreamWaitValue64");
+    } else {
+        fz_ok(u->ptds ? CALL(cuStreamWaitValue32_v2_ptsz, u->handle, p, (uint32_t)v, eq)
+                      : CALL(cuStreamWaitValue32_v2, u->handle, p, (uint32_t)v, eq),
+              "cuStreamWaitValue32");
+    }
+}
+
 void fz_op_value(struct fz_world *w)
 {
     const unsigned form = fz_u8(&w->in);
@@ -524,9 +542,15 @@ void fz_op_value(struct fz_world *w)
     const uint64_t v = form % 16 == 5 ? fz_stale(w) : form * UINT64_C(0x100000001);
     const unsigned eq = CU_STREAM_WAIT_VALUE_EQ;
     const bool wide = form % 4 != 0;
+    const bool there = form % 4 < 2 && form / 8 % 4 == 3;
 
-    fz_use(w, t, u.lane, true);
+    fz_use(w, t, u.lane, true); /* to the checker a wait is a write */
     fz_issue(w, u.lane);
+    if (there) {
+        value_there(&u, p, t->model + at, wide);
+        fz_issued(w, u.lane);
+        return;
+    }
     if (form % 4 == 3) {
         value_batch(&u, p, v);
     } else if (wide) {

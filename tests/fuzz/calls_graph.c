@@ -332,6 +332,10 @@ static void node_call(struct fz_world *w, struct nodes *n, unsigned i, struct st
     const unsigned form = fz_below(&w->in, 3);
     CUgraphNodeParams p = any_params(w, n, s, params);
 
+    fz_name(s->to);
+    if (s->kind == MIX || s->kind == COPY) {
+        fz_name(s->a);
+    }
     if (form == 0) {
         own_form(w, n, i, s, params, what);
     } else if (what == SET) {
@@ -343,6 +347,7 @@ static void node_call(struct fz_world *w, struct nodes *n, unsigned i, struct st
     } else {
         OK(cuGraphAddNode_v2, &n->node[i], n->g, before, NULL, i > 0, &p);
     }
+    fz_name(NULL);
 }
 
 /* Memory of the graph's own, which is no tensor of ours. */
@@ -357,6 +362,16 @@ static void add_alloc(struct nodes *n)
 
     OK(cuGraphAddMemAllocNode, &alloc, n->g, NULL, 0, &p);
     PLAIN(cuGraphAddMemFreeNode(&end, n->g, &alloc, 1, p.dptr));
+}
+
+/* From now on into another tensor, where that fits. */
+static void turn_to(struct fz_world *w, const struct fz_use *u, struct step *s)
+{
+    struct fz_tensor *t = fz_tensor_choose(w, u);
+
+    if (t->bytes >= s->to->bytes && t != s->a && t != s->b) {
+        s->to = t;
+    }
 }
 
 void fz_op_graph(struct fz_world *w)
@@ -378,6 +393,7 @@ void fz_op_graph(struct fz_world *w)
     const unsigned b = fz_u8(&w->in);
 
     if (b % 4 == 0) {
+        turn_to(w, &u, &plan.step[0]);
         node_call(w, &n, 0, &plan.step[0], SET);
     }
     if (b % 16 == 1) {
@@ -387,6 +403,7 @@ void fz_op_graph(struct fz_world *w)
 
     if (b % 3 == 0) {
         plan.step[plan.n - 1].seed = b;
+        turn_to(w, &u, &plan.step[plan.n - 1]);
         node_call(w, &n, plan.n - 1, &plan.step[plan.n - 1], SET_EXEC);
     }
     if (b % 5 == 0) {

@@ -169,9 +169,9 @@ void fz_op_query(struct fz_world *w)
 
 /* ---- addresses that are handed out: what they name must stay ---- */
 
-static void tensor_maps(const struct fz_tensor *t)
+static void tensor_maps(const struct fz_tensor *t, unsigned first)
 {
-    CUtensorMap map;
+    CUtensorMap map = {{0}};
     const cuuint64_t dim[1] = {16};
     const cuuint64_t stride[1] = {16};
     const cuuint32_t box[1] = {8};
@@ -179,13 +179,24 @@ static void tensor_maps(const struct fz_tensor *t)
     const int corner[1] = {0};
     void *at = (void *)(uintptr_t)t->at;
 
-    OK(cuTensorMapEncodeTiled, &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, at, dim, stride, box, step,
-       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    OK(cuTensorMapEncodeIm2col, &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, at, dim, stride, corner,
-       corner, 1, 1, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-       CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    OK(cuTensorMapReplaceAddress, &map, at);
+    for (unsigned i = 0; i < 3; i++) {
+        switch ((first + i) % 3) {
+        case 0:
+            OK(cuTensorMapEncodeTiled, &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, at, dim, stride, box,
+               step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+            break;
+        case 1:
+            OK(cuTensorMapEncodeIm2col, &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, at, dim, stride,
+               corner, corner, 1, 1, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+            break;
+        default:
+            OK(cuTensorMapReplaceAddress, &map, at);
+            break;
+        }
+    }
 }
 
 void fz_op_pin(struct fz_world *w)
@@ -210,15 +221,17 @@ void fz_op_pin(struct fz_world *w)
               "cuStreamAttachMemAsync");
         return;
     }
+    fz_name(t);
     /* Rarely: a pinned tensor never moves again. */
     if (b % 8 == 0) {
-        tensor_maps(t);
+        tensor_maps(t, b / 8);
     } else if (b % 8 == 1) {
         OK(cuPointerSetAttribute, &one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, t->at);
     } else if (b % 8 == 2) {
         OK(cuPointerGetAttribute, &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, t->at);
         fz_require(id != 0, "no number");
     }
+    fz_name(NULL);
 }
 
 /* ---- a mapping of the job's own ---- */
@@ -274,7 +287,7 @@ static CUcontext make_context(unsigned form, int device)
 }
 
 /* A job within the job: another context with a region of its own, ended by a free or with everything in it. */
-static void inner_job(struct fz_world *w, unsigned b)
+static void inner_job(struct fz_world *w, CUcontext ctx, unsigned b)
 {
     CUdeviceptr p[3];
     static uint8_t found[FZ_WORKERS][4096];
@@ -287,6 +300,9 @@ static void inner_job(struct fz_world *w, unsigned b)
         OK(cuMemsetD8Async, p[i], (unsigned char)(b + i), 1024, s);
         OK(cuMemsetD8Async, p[i] + 1024, 0, 3072, s);
         fz_pop(w);
+    }
+    if (b % 8 < 4) {
+        fz_require(CALL(cuCtxDestroy, ctx) == CUDA_ERROR_NOT_SUPPORTED, "cuCtxDestroy");
     }
     for (unsigned i = 3; i-- > 0;) {
         OK(cuMemcpyDtoHAsync_v2, found[w->worker], p[i], 4096, s);
@@ -302,6 +318,30 @@ static void inner_job(struct fz_world *w, unsigned b)
     }
 }
 
+/* The driver refuses to end the context: everything lives on. */
+static void refused_ends(const struct fz_world *w, unsigned b)
+{
+    switch (b % 8) {
+    case 0:
+        fz_require(CALL(cuCtxDestroy, w->ctx) == CUDA_ERROR_NOT_SUPPORTED, "cuCtxDestroy");
+        break;
+    case 1:
+        fz_require(CALL(cuCtxDestroy_v2, w->ctx) == CUDA_ERROR_INVALID_CONTEXT,
+                   "a primary context is destroyed");
+        break;
+    case 2:
+        fz_require(CALL(cuDevicePrimaryCtxReset, 0) == CUDA_ERROR_NOT_SUPPORTED,
+                   "cuDevicePrimaryCtxReset");
+        break;
+    case 3:
+        fz_require(CALL(cuDevicePrimaryCtxRelease, 0) == CUDA_ERROR_NOT_SUPPORTED,
+                   "cuDevicePrimaryCtxRelease");
+        break;
+    default:
+        break;
+    }
+}
+
 void fz_op_context(struct fz_world *w)
 {
     const unsigned b = fz_u8(&w->in);
@@ -313,6 +353,7 @@ void fz_op_context(struct fz_world *w)
         fz_require(again == w->ctx, "another primary context");
         OK(cuDevicePrimaryCtxRelease_v2, 0);
         OK(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 1024);
+        refused_ends(w, b / 8);
         return;
     }
     FZ_SAY("a second context on device %u\n", b % 2);
@@ -326,7 +367,7 @@ void fz_op_context(struct fz_world *w)
         PLAIN(cuCtxDisablePeerAccess(ctx));
         PLAIN(cuCtxPopCurrent_v2(&popped));
     }
-    inner_job(w, b / 8);
+    inner_job(w, ctx, b / 8);
     PLAIN(cuCtxSynchronize());
     OK(cuCtxDestroy_v2, ctx);
     PLAIN(cuCtxGetCurrent(&again));
@@ -334,4 +375,44 @@ void fz_op_context(struct fz_world *w)
         PLAIN(cuCtxPopCurrent_v2(&popped));
     }
     PLAIN(cuCtxSetCurrent(w->ctx));
+}
+
+/* ---- the end of paging ---- */
+
+bool fz_some_out(const struct fz_world *w)
+{
+    for (unsigned i = 0; i < FZ_TENSORS; i++) {
+        if (fz_is_out(&w->tensor[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The driver refuses all of them, so the job goes on. */
+void fz_last_act(struct fz_world *w, unsigned row)
+{
+    CUfunction f;
+    CUresult r = CUDA_SUCCESS;
+    struct fz_use u = fz_lane_choose(w);
+
+    FZ_SAY("the last act\n");
+    OK(cuModuleGetFunction, &f, w->module, "test_rows");
+    for (unsigned i = 0; i < FZ_TENSORS; i++) {
+        if (w->tensor[i].live) {
+            fz_name(&w->tensor[i]);
+        }
+    }
+    if (row == PS_HOOK_cuCtxDetach) {
+        r = CALL(cuCtxDetach, w->ctx);
+    } else if (row == PS_HOOK_cuLaunch) {
+        r = CALL(cuLaunch, f);
+    } else if (row == PS_HOOK_cuLaunchGrid) {
+        r = CALL(cuLaunchGrid, f, 1, 1);
+    } else if (row == PS_HOOK_cuLaunchGridAsync) {
+        r = CALL(cuLaunchGridAsync, f, 1, 1, u.handle);
+    }
+    fz_name(NULL);
+    fz_require(r == CUDA_ERROR_NOT_SUPPORTED, "the last act gives %d", (int)r);
+    fz_require(!fz_some_out(w), "a tensor is still out");
 }

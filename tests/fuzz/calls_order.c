@@ -58,6 +58,7 @@ static void wait_for(struct fz_world *w, unsigned lane, unsigned other)
 
 void fz_use(struct fz_world *w, struct fz_tensor *t, unsigned lane, bool write)
 {
+    fz_name(t);
     look_around(w, lane);
     if (t->written > w->lane[lane].clock[t->writer]) {
         wait_for(w, lane, t->writer);
@@ -108,6 +109,7 @@ static void note_tail(struct fz_world *w, unsigned lane)
 
 void fz_issued(struct fz_world *w, unsigned lane)
 {
+    fz_name(NULL);
     /* Other threads cannot name it. */
     if (lane > FZ_LEGACY && lane < FZ_CREATED) {
         note_tail(w, lane);

@@ -9,8 +9,15 @@
 
 #define ANSWERS "FUZZ_PLAIN_ANSWERS"
 
+extern bool simcuda_mapped(CUdeviceptr address);
+
 void *fz_real[PS_N_HOOKS];
+bool fz_watch;
+static _Thread_local const struct fz_tensor *named[FZ_TENSORS];
+static _Thread_local unsigned n_named;
+bool fz_stash;
 static _Atomic unsigned called[PS_N_HOOKS];
+static _Atomic unsigned called_out[PS_N_HOOKS]; /* of those, with what they name out */
 static _Atomic unsigned zero_calls[PS_N_HOOKS];
 static int answers[PS_N_HOOKS];
 
@@ -25,6 +32,44 @@ static const char *const symbols[PS_N_HOOKS] = {
 void fz_count(unsigned row)
 {
     called[row]++;
+    for (unsigned i = 0; i < n_named; i++) {
+        if (fz_is_out(named[i])) {
+            called_out[row]++;
+            return;
+        }
+    }
+}
+
+bool fz_is_out(const struct fz_tensor *t)
+{
+    return fz_watch && t->live && t->kind == FZ_POOL && !simcuda_mapped(t->at);
+}
+
+void fz_name(const struct fz_tensor *t)
+{
+    if (t == NULL) {
+        n_named = 0;
+    } else if (n_named < FZ_TENSORS) {
+        named[n_named++] = t;
+    }
+}
+
+/* Rows whose statements look at addresses, or bring everything back. */
+static bool names_memory(unsigned row)
+{
+    static const char *const statements[PS_N_HOOKS] = {
+#define TEXT(...) #__VA_ARGS__
+#define HOOK(_symbol, _name, _version, _variant, _danger, _stream, _params, _args, ...)            \
+    TEXT(__VA_ARGS__),
+#define HOOK_BODY(...) "",
+#include "shim/hooks.def"
+#undef HOOK
+#undef HOOK_BODY
+    };
+
+    return strstr(statements[row], "ps_scan_") != NULL ||
+           strstr(statements[row], "REFUSE") != NULL ||
+           strstr(statements[row], "ps_hook_unseen") != NULL;
 }
 
 void fz_ok(CUresult result, const char *call)
@@ -119,6 +164,17 @@ void fz_table_zeros(unsigned row)
                answers[row]);
 }
 
+unsigned fz_table_row(const char *symbol)
+{
+    unsigned row = 0;
+
+    while (row < PS_N_HOOKS && strcmp(symbols[row], symbol) != 0) {
+        row++;
+    }
+    fz_require(row < PS_N_HOOKS, "no %s", symbol);
+    return row;
+}
+
 void fz_table_report(void)
 {
     const char *path = getenv("FUZZ_COVERAGE");
@@ -128,7 +184,8 @@ void fz_table_report(void)
         return;
     }
     for (unsigned i = 0; i < PS_N_HOOKS; i++) {
-        fprintf(f, "%s %u %u %d\n", symbols[i], called[i], zero_calls[i], answers[i]);
+        fprintf(f, "%s %u %u %u %s\n", symbols[i], called[i], called_out[i], zero_calls[i],
+                names_memory(i) ? "memory" : "-");
     }
     fclose(f);
 }

@@ -9,7 +9,7 @@
  *
  * The program runs itself again with the stash preloaded (FUZZ_SHIM names it; empty: none, the model against the plain
  * driver). FUZZ_SIM adds options of the software driver, FUZZ_TALK=1 tells each step, FUZZ_COVERAGE=FILE writes which
- * wrappers were entered at exit.
+ * wrappers were entered at exit: row, calls, calls with something named out, calls with zeros. FUZZ_LAST: see below.
  */
 #include "tests/fuzz/calls.h"
 
@@ -61,7 +61,7 @@ static op_fn *const ops[32] = {
     fz_lane_destroy, fz_op_capture, fz_op_graph,    fz_op_query,    fz_op_module, fz_op_pool,
     fz_op_pin,       op_zeros};
 
-/* Rare: half of the second byte's values of an operation above. */
+/* Rare ones share the values of others above. */
 static void one_op(struct fz_world *w)
 {
     const unsigned b = fz_u8(&w->in);
@@ -70,6 +70,8 @@ static void one_op(struct fz_world *w)
         fz_op_context(w);
     } else if (b == 254) {
         fz_op_mapping(w);
+    } else if (b % 32 == 29 && b >= 160) {
+        fz_op_refused(w);
     } else {
         ops[b % 32](w);
     }
@@ -90,10 +92,22 @@ struct member {
     unsigned number;
 };
 
+/* FUZZ_LAST=FUNCTION: one that ends paging, called once, from the middle of the first input on. */
+static unsigned last_act = PS_N_HOOKS;
+static bool ended;
+
 static void run_alone(struct fz_world *w)
 {
+    const size_t half = w->in.left / 2;
+
     while (w->in.left > 0) {
         one_op(w);
+        if (last_act < PS_N_HOOKS && w->alone && w->in.left <= half &&
+            (w->in.left == 0 || fz_some_out(w))) {
+            fz_last_act(w, last_act);
+            last_act = PS_N_HOOKS;
+            ended = true;
+        }
     }
 }
 
@@ -194,6 +208,7 @@ static void run(const uint8_t *data, size_t size, CUcontext ctx)
     const unsigned n = mode == 7 ? FZ_WORKERS : 1;
     const size_t share = size > 0 ? (size - 1) / n : 0;
 
+    fz_watch = n == 1;
     memset(worlds, 0, n * sizeof(*worlds));
     for (unsigned i = 0; i < n; i++) {
         c.world[i] = &worlds[i];
@@ -220,18 +235,39 @@ static void run(const uint8_t *data, size_t size, CUcontext ctx)
 
 #define LOG_FD 37 /* a file in memory that the stash writes its lines to */
 
-/* Nothing that these programs do is worth a line. */
+/* Nothing that these programs do is worth a line, but the end of paging. */
 static void check_log(void)
 {
     char line[512];
     const ssize_t n = pread(LOG_FD, line, sizeof(line) - 1, 0);
 
     line[n > 0 ? n : 0] = '\0';
-    fz_require(n <= 0, "the stash says: %s", line);
+    fz_require(n <= 0 || (strstr(line, "paging ends here: cu") != NULL && ended &&
+                          strstr(line, "everything is back in its place") != NULL &&
+                          strchr(line, '\n') == line + n - 1),
+               "the stash says: %s", line);
 }
 
 extern void simcuda_reseed(uint64_t seed);
 extern uint64_t simcuda_check_count(void);
+
+/* The driver refuses the first forms. */
+static void end_context(uint64_t seed)
+{
+    CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+    if (seed % 8 == 4) {
+        r = CALL(cuDevicePrimaryCtxReset, 0);
+    } else if (seed % 8 == 5) {
+        r = CALL(cuDevicePrimaryCtxRelease, 0);
+    }
+    fz_require(r == CUDA_ERROR_NOT_SUPPORTED, "a first form gives %d", (int)r);
+    if (seed % 2 == 0) {
+        OK(cuDevicePrimaryCtxReset_v2, 0);
+    } else {
+        OK(cuDevicePrimaryCtxRelease_v2, 0);
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -248,11 +284,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     OK(cuCtxSynchronize);
     fz_require(simcuda_check_count() == 0, "the checker");
     check_log();
-    if (seed % 2 == 0) {
-        OK(cuDevicePrimaryCtxReset_v2, 0);
-    } else {
-        OK(cuDevicePrimaryCtxRelease_v2, 0);
-    }
+    end_context(seed);
     return 0;
 }
 
@@ -325,9 +357,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
     fz_require((version != NULL) == (getenv("FUZZ_PRELOAD") != NULL), "%s",
                version != NULL ? "preloaded" : "not preloaded");
+    fz_stash = version != NULL;
     unsetenv("LD_PRELOAD");
     fz_talk = getenv("FUZZ_TALK") != NULL;
     fz_table_init();
+    if (getenv("FUZZ_LAST") != NULL) {
+        last_act = fz_table_row(getenv("FUZZ_LAST"));
+    }
     atexit(fz_table_report);
     nvtxMarkA("start");
     PLAIN(cuInit(0));

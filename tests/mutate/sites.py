@@ -79,16 +79,16 @@ SITES = [
      "if (e != NULL && ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {", "if (e != NULL) {"),
     ("lack_of_memory_waits", "wait", "shim/engine_move.c", "place_all", "ps_driver.cuCtxSynchronize();", "(void)0;"),
     ("failed_move_waits_before_unmapping", "wait", "shim/engine_move.c", "unplace_all",
-     "ps_driver.cuCtxSynchronize();", "(void)0;"),
+     "const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());", "const bool idle = true;"),
     ("end_of_paging_waits_for_arrivals", "wait", "shim/engine_release.c", "bring_one",
      "if (t->state == PS_RESIDENT && !ps_fence_done(t->arrived)) {", "if (false) {"),
     ("end_of_paging_waits_for_moves", "wait", "shim/engine_release.c", "bring_one",
      "if (moving) {\n        pthread_cond_wait(&ps_moved, &ps_lock);\n    }\n    return moving;",
      "(void)moving;\n    return false;"),
+    ("no_wait_for_memory_in_a_step", "wait", "shim/engine_release.c", "any_moved",
+     " || !ps_fence_done(t->arrived)", ""),
     ("no_wait_for_another_ranks_memory", "wait", "shim/engine_release.c", "freed_aside",
      "if (t->foreign && !(ps_fence_done(t->ready[0]) && ps_fence_done(t->ready[1]))) {", "if (false) {"),
-    ("end_of_engine_waits", "wait", "shim/engine.c", "end_engine",
-     "PS_TWICE(ps_driver.cuCtxSynchronize())", "true"),
     ("arena_is_filled_before_use", "wait", "shim/pagepool.c", "init_arena",
      "ps_driver.cuStreamSynchronize(e->drop_stream)", "CUDA_SUCCESS"),
     ("streams_are_idle_before_tear_down", "wait", "shim/engine.c", "idle_stream",
@@ -101,7 +101,8 @@ SITES = [
      "return t;"),
     # ---- waits in place of what the driver refuses
     ("wait_where_no_event_is_behind_a_stash", "wait", "shim/engine_move.c", "wait_stash",
-     "return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));", "return e != NULL;"),
+     "return PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream)) ||\n"
+     "           PS_TWICE(ps_driver.cuCtxSynchronize());", "return e != NULL;"),
     ("wait_where_no_event_is_behind_a_restore", "wait", "shim/engine_move.c", "enqueue_restore",
      "r = ps_driver.cuStreamSynchronize(stream);", "r = CUDA_SUCCESS;"),
     ("wait_where_a_restore_cannot_be_ordered", "wait", "shim/engine_move.c", "wait_unlocked",
@@ -187,13 +188,17 @@ SITES = [
      "g->crowded = true;", "(void)0;"),
     ("unrecorded_boundary_keeps_the_group", "pin", "shim/engine_touch.c", "ps_group_flush",
      "g->crowded = true;\n            continue;", "g->record_due = false;\n            continue;"),
-    ("lost_stash_keeps_the_group", "pin", "shim/engine_move.c", "stash_batch",
-     "g->crowded = true;\n        return 0;", "return 0;"),
+    ("lost_stash_keeps_the_group", "pin", "shim/engine_move.c", "lose_stash", "g->crowded = true;", "(void)g;"),
+    ("lost_stash_keeps_the_memory", "pin", "shim/engine_move.c", "lose_stash", "t[i]->read_on = true;", "(void)t;"),
     ("end_of_paging_keeps_groups", "pin", "shim/engine_release.c", "bring_one",
      "g->crowded = true; /* nothing of it leaves again */", "(void)0;"),
 ]
 
 PAIRS = [
+    # A use on a default stream is followed right after, in the same touch.
+    ("use_on_a_default_stream_is_recorded_at_once", "hidden_use_elsewhere_is_recorded"),
+    # A tensor is out only once its stash is known complete: there is no wait that could be refused.
+    ("wait_where_a_restore_cannot_be_ordered", "place_is_taken_once_copied"),
     # A use on a default stream is recorded once more right after it, with all groups that are followed there.
     ("unrecorded_use_keeps_the_group", "hidden_use_without_a_record_keeps_the_group"),
     # The call that brings a tensor in on the group's own stream is itself noted as a use of the group.
@@ -219,8 +224,8 @@ PAIRS = [
 
 # Not seen alone, and with nothing to pair with: what else makes the site's absence harmless.
 EXPLAINED = {
-    "held_place_is_not_taken": "a held tensor whose place is taken is brought back: make_resident looks until it is there",
-    "lost_stash_keeps_the_group": "two calls have failed; stashing once more takes other pages, the first are never used",
+    "held_place_is_not_taken":
+        "a held tensor whose place is taken is brought back: make_resident looks until it is there",
     "end_of_paging_keeps_groups": "no boundary is looked at once paging has ended",
 }
 

@@ -2,7 +2,8 @@
 /*
  * Makes driver calls of the stash fail in a job on the software driver, never calls of the job's own, and sees from
  * outside whether tensors were out: a live tensor at whose address nothing is mapped. Include in one file of a job that
- * names its tensors with fw_live and fw_dead, and calls fw_start.
+ * names its tensors with fw_live and fw_dead, and calls fw_start. Scenarios include it with PS_FAULTS, and name none:
+ * for them all rules are with '!'.
  *
  * FAULT: rules NAME:N[+][:CODE] or NAME:~P[:CODE], separated by ';'. Counted are calls made while a tensor is out, or,
  * with '!' before NAME, all calls. N+: all calls from then on. ~P: in P of a hundred of the counted calls.
@@ -56,7 +57,7 @@ static struct fw_rule {
 static unsigned fw_n_rules;
 static uint64_t fw_random_state;
 
-static void fw_live(CUdeviceptr p)
+SC_UNUSED static void fw_live(CUdeviceptr p)
 {
     for (unsigned i = 0; i < FW_TENSORS; i++) {
         CUdeviceptr none = 0;
@@ -67,7 +68,7 @@ static void fw_live(CUdeviceptr p)
     }
 }
 
-static void fw_dead(CUdeviceptr p)
+SC_UNUSED static void fw_dead(CUdeviceptr p)
 {
     for (unsigned i = 0; i < FW_TENSORS; i++) {
         CUdeviceptr same = p;

@@ -58,8 +58,17 @@ SC_UNUSED static void sc_ok_at(CUresult result, const char *call, int line)
     }
 }
 
+#ifdef PS_FAULTS
+#    include "tests/sim/fault_watch.h"
+#endif
+
 SC_UNUSED static void sc_start(void)
 {
+#ifdef PS_FAULTS
+    if (getenv("FAULT") != NULL) {
+        fw_start();
+    }
+#endif
     nvtxMarkA("start"); /* NVTX sets itself up at the first call, without a lock */
     sc_ok(cuInit(0));
     sc_ok(cuDevicePrimaryCtxRetain(&sc_ctx, 0));
@@ -187,6 +196,30 @@ SC_UNUSED static void sc_backward(struct sc_layer *l, CUstream s)
     sc_digest(l->x, SC_WORDS, s);
     sc_free(l->y, s);
     sc_free(l->x, s);
+}
+
+#define SC_FILLERS 4096
+
+/* Takes all memory the device has but about `spare` bytes: what is only cached is out then. How many are to free. */
+SC_UNUSED static unsigned sc_fill_device(CUdeviceptr fillers[SC_FILLERS], size_t spare)
+{
+    unsigned n = 0;
+
+    sc_ok(cuCtxSynchronize());
+    while (n < SC_FILLERS && cuMemAlloc(&fillers[n], SC_BYTES) == CUDA_SUCCESS) {
+        n++;
+    }
+    for (size_t bytes = 0; n > 0 && bytes < spare; bytes += SC_BYTES) {
+        sc_ok(cuMemFree(fillers[--n]));
+    }
+    return n;
+}
+
+SC_UNUSED static void sc_free_fillers(const CUdeviceptr *fillers, unsigned n)
+{
+    while (n > 0) {
+        sc_ok(cuMemFree(fillers[--n]));
+    }
 }
 
 SC_UNUSED static int sc_end(void)

@@ -247,6 +247,30 @@ START_TEST(batches_and_peers_are_copied)
 }
 END_TEST
 
+/* Exported by every driver; headers name it in their own way. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
+
+START_TEST(peers_are_pairs_of_contexts)
+{
+    dt_start("devices=2");
+    CUcontext far, other, popped;
+
+    ok(cuDevicePrimaryCtxRetain(&far, 1));
+    ok(cuCtxCreate_v2(&other, 0, 1));
+    ok(cuCtxPopCurrent(&popped));
+    fails(cuCtxEnablePeerAccess(dt_ctx, 0), CUDA_ERROR_INVALID_CONTEXT);
+    ok(cuCtxEnablePeerAccess(far, 0));
+    fails(cuCtxEnablePeerAccess(far, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    fails(cuCtxDisablePeerAccess(other), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    ok(cuCtxEnablePeerAccess(other, 0));
+    ok(cuCtxDisablePeerAccess(far));
+    fails(cuCtxDisablePeerAccess(far), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    ok(cuCtxDisablePeerAccess(other));
+    ok(cuCtxDestroy(other));
+    fails(cuCtxEnablePeerAccess(other, 0), CUDA_ERROR_INVALID_CONTEXT);
+}
+END_TEST
+
 START_TEST(addresses_tell_what_they_are)
 {
     dt_start("");
@@ -387,6 +411,7 @@ int main(void)
     tcase_add_test(tc, pageable_sources_are_read_at_the_call_and_pinned_ones_later);
     tcase_add_test(tc, boxes_are_copied_row_by_row);
     tcase_add_test(tc, batches_and_peers_are_copied);
+    tcase_add_test(tc, peers_are_pairs_of_contexts);
     tcase_add_test(tc, addresses_tell_what_they_are);
     tcase_add_loop_test(tc, managed_memory_is_the_hosts_too, 0, 2);
     tcase_add_test(tc, memory_is_limited);

@@ -150,9 +150,15 @@ void ps_engine_stream_created(CUstream stream, unsigned flags)
     note("created s%llx %u;", (unsigned long long)(uintptr_t)stream, flags);
 }
 
-void ps_engine_stream_destroying(CUstream stream)
+bool ps_engine_stream_destroying(CUstream stream)
 {
     note("destroying s%llx;", (unsigned long long)(uintptr_t)stream);
+    return true;
+}
+
+void ps_engine_stream_destroyed(bool blocking)
+{
+    note("destroyed %d;", blocking);
 }
 
 void ps_engine_capture_beginning(CUstream stream)
@@ -160,14 +166,25 @@ void ps_engine_capture_beginning(CUstream stream)
     note("capture s%llx;", (unsigned long long)(uintptr_t)stream);
 }
 
-void ps_engine_context_destroying(CUcontext ctx)
+static struct ps_engine *const some_engine = (struct ps_engine *)&d;
+
+struct ps_engine *ps_engine_context_ending(CUcontext ctx)
 {
     note("context %llx;", (unsigned long long)(uintptr_t)ctx);
+    return some_engine;
 }
 
-void ps_engine_primary_ending(CUdevice device, bool gone)
+struct ps_engine *ps_engine_primary_ending(CUdevice device)
 {
-    note("%s %d;", gone ? "gone" : "reset", device);
+    note("primary %d;", device);
+    return some_engine;
+}
+
+void ps_engine_ended(struct ps_engine *e, bool gone)
+{
+    if (e != NULL) {
+        note("%s", gone ? "gone;" : "stays;");
+    }
 }
 
 void ps_engine_peer_enabled(CUcontext peer)

@@ -423,7 +423,28 @@ CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* ---- peers ---- */
+/* ---- peers: pairs of contexts, not of devices ---- */
+
+static bool has_peer(const struct sim_ctx *ctx, const struct sim_ctx *peer)
+{
+    for (size_t i = 0; i < ctx->n_peers; i++) {
+        if (ctx->peers[i] == peer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void remove_peer(struct sim_ctx *ctx, const struct sim_ctx *peer)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ctx->n_peers; i++) {
+        if (ctx->peers[i] != peer) {
+            ctx->peers[kept++] = ctx->peers[i];
+        }
+    }
+    ctx->n_peers = kept;
+}
 
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
@@ -434,12 +455,13 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
     if (result != CUDA_SUCCESS || Flags != 0 || peer->device == ctx->device) {
         return sim_leave(result != CUDA_SUCCESS ? result
                          : Flags != 0           ? CUDA_ERROR_INVALID_VALUE
+                         : peer == ctx          ? CUDA_ERROR_INVALID_CONTEXT
                                                 : CUDA_ERROR_INVALID_DEVICE);
     }
-    if ((ctx->peers & 1u << peer->device) != 0) {
+    if (has_peer(ctx, peer)) {
         return sim_leave(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     }
-    ctx->peers |= 1u << peer->device;
+    sim_push(&ctx->peers, &ctx->n_peers, peer);
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -452,9 +474,9 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
         return sim_leave(result);
     }
     struct sim_ctx *ctx = sim_ctx_current(t);
-    if ((ctx->peers & 1u << peer->device) == 0) {
+    if (!has_peer(ctx, peer)) {
         return sim_leave(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
-    ctx->peers &= ~(1u << peer->device);
+    remove_peer(ctx, peer);
     return sim_leave(CUDA_SUCCESS);
 }

@@ -126,7 +126,8 @@ struct sim_ctx {
     struct sim_stream *streams;
     struct sim_stream *legacy;
     size_t limits[16];
-    unsigned peers; /* bit d: access to contexts of device d enabled */
+    struct sim_ctx **peers; /* whose memory may be used from here */
+    size_t n_peers;
 };
 extern struct sim_ctx *sim_contexts;
 struct sim_ctx *sim_ctx_current(struct sim_thread *t);
