@@ -72,7 +72,7 @@ static bool make_place(struct ps_engine *e, struct ps_places *p, const struct ps
                        const struct ps_plan_site *site, struct ps_place *place)
 {
     struct ps_lane_slot *tail =
-        site->class == PS_PLAN_STASH ? &p->slots[set->lane * p->plan.n_slots + site->slot] : NULL;
+        site->class == PS_PLAN_STASH && set->lane < p->plan.n_lanes ? &p->slots[set->lane * p->plan.n_slots + site->slot] : NULL;
     const uint64_t tail_bytes = tail != NULL ? tail->bytes : 0;
 
     if (site->class == PS_PLAN_TEMPORARY || site->home_bytes + tail_bytes == 0) {
@@ -369,7 +369,7 @@ enum lane_state { LANE_FREE, LANE_LEAVING, LANE_TAKEN };
 static enum lane_state lane_state(const struct ps_places *p, uint32_t lane)
 {
     enum lane_state s = LANE_FREE;
-    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+    for (uint32_t i = 0; i < p->plan.n_slots && lane < p->plan.n_lanes; i++) {
         const struct ps_tensor *t = p->slots[lane * p->plan.n_slots + i].owner;
         if (t != NULL && !may_evict(t)) {
             return LANE_TAKEN;
@@ -425,7 +425,7 @@ static struct ps_place_set *choose_set(const struct ps_engine *e, uint32_t name,
 /* The groups in a lane that may leave now do: the newcomer waits for their stash. Lock let go and taken again. */
 static void clear_lane(struct ps_engine *e, const struct ps_places *p, uint32_t lane)
 {
-    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+    for (uint32_t i = 0; i < p->plan.n_slots && lane < p->plan.n_lanes; i++) {
         const struct ps_tensor *t = p->slots[lane * p->plan.n_slots + i].owner;
         if (t != NULL && t->state == PS_RESIDENT) {
             ps_move_group_out(e, t->group);
