@@ -15,6 +15,7 @@ run, has no report of; its other results are taken over. --first: what FILE has 
 """
 import argparse
 import concurrent.futures
+import filecmp
 import json
 import os
 import re
@@ -34,6 +35,17 @@ SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\
                   r"cuStreamSynchronize|cuCtxSynchronize|pins\+\+|pinned = true|crowded = true|pthread_cond_wait|"
                   r"ps_wait_bounded\(")
 HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "push_fence", "idle_stream"}
+
+
+def copy_changed(source, target):
+    """What is the same keeps its time: it need not be built again."""
+    if os.path.exists(target) and filecmp.cmp(source, target, shallow=False):
+        return target
+    shutil.copyfile(source, target)
+    shutil.copymode(source, target)
+    return target
+
+
 class Bench:
     """A copy of the sources with a build, and where its results go."""
 
@@ -42,7 +54,7 @@ class Bench:
         self.source, self.build, self.to = f"{work}/{name}", f"{work}/{name}/build", to
         ignore = shutil.ignore_patterns(".git", ".gpu", "build*", "__pycache__")
         part = "/tests" if again else ""
-        shutil.copytree(ROOT + part, self.source + part, ignore=ignore, dirs_exist_ok=True)
+        shutil.copytree(ROOT + part, self.source + part, copy_function=copy_changed, ignore=ignore, dirs_exist_ok=True)
         if os.path.exists(self.build):
             self.call("ninja", "-C", self.build, "build.ninja")
         else:
