@@ -389,6 +389,7 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         struct ps_take take;
         if (t[i]->chunks != NULL) {
+            t[i]->stuck = 0;
             continue; /* unplace_all could not take it away */
         }
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);

@@ -48,7 +48,8 @@ MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stas
           "scenario_b6_unknown_version": ["256M,version=14000"], "scenario_c4_growth_beside_drop": ["6M"],
           "scenario_b6_ends_while_moving": ["6M,version=14000"], "scenario_b6_ends_in_a_move": ["6M,version=14000"],
           "scenario_locks_waits": ["6M,version=14000"], "scenario_locks_contexts": ["256M,devices=2"],
-          "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["64M,version=14000"], "scenario_b11_refused_return": ["6M"]}
+          "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["64M,version=14000"],
+          "scenario_b11_refused_return": ["6M"]}
 ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}

@@ -226,10 +226,15 @@ def bench_of(rows):
 def print_table(path):
     with open(path, encoding="utf-8") as f:
         results = json.load(f)["results"]
+    seen = {r["name"] for r in results if r["report"]}
+    pairs = {n: b if n == a else a for a, b in reversed(PAIRS) if f"{a} and {b}" in seen for n in (a, b)}
     print("| site | kind | function | seen by | in run |\n| --- | --- | --- | --- | --- |")
     for r in results:
-        report = r["report"] or EXPLAINED.get(r["name"], "not alone, see PAIRS")
-        print(f"| {r['name'].replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
+        name = r["name"]
+        report = r["report"] or EXPLAINED.get(name)
+        if report is None:
+            report = f"only together with '{pairs[name].replace('_', ' ')}'" if name in pairs else "NOT SEEN"
+        print(f"| {name.replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
               f"{r['runs'] if r['report'] else '—'} |")
 
 
@@ -258,6 +263,8 @@ def main():
     if args.table:
         return print_table(args.table)
     args.old = earlier(args.only_unseen)
+    if args.run and not args.first and os.path.exists(args.run + "/first.json"):
+        args.first = args.run + "/first.json"
     args.hints = {name: r["report"] for name, r in earlier(args.first).items()}
     if args.run is None:
         check_coverage(ROOT)
@@ -268,7 +275,10 @@ def main():
         if args.list:
             print("\n".join(f"{rows[0][1]:7}{n}" for n, rows in todo))
             return 0
-        build_package(args.build or args.work + "/package", args.work, todo, args.again)
+        package = args.build or args.work + "/package"
+        build_package(package, args.work, todo, args.again)
+        if args.first:
+            shutil.copy(args.first, package + "/first.json")
         if args.build:
             return 0
     results = run_package(args.run or args.work + "/package", args)
