@@ -436,6 +436,7 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
             continue;
         }
         if (t[i]->chunks != NULL) {
+            t[i]->stuck = 0;
             continue; /* unplace_all could not take it away */
         }
         ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);

@@ -35,6 +35,9 @@ FAULTS_ALL = ["!cuEventRecord:~10", "!cuEventRecord:~40", "!cuEventRecord:1+", "
               "!cuEventRecord:~30;!cuStreamWaitEvent:~30", "!cuEventQuery:~30", "!cuMemUnmap:~30",
               "!cuEventRecord:~20;!cuStreamSynchronize:~50",
               "!cuEventRecord:~40;!cuStreamSynchronize:2+;!cuCtxSynchronize:1+"]
+# Of these in every round.
+OFTEN = {"scenario_b11_refused_return": FAULTS + FAULTS_ALL, "scenario_b11_lost_stash": FAULTS_ALL[-2:],
+         "scenario_c4_growth_and_drop": FAULTS_ALL[:2]}
 # Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
 NO_FAULTS = ("scenario_a6_", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
@@ -45,7 +48,8 @@ MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stas
           "scenario_b6_unknown_version": ["256M,version=14000"], "scenario_c4_growth_beside_drop": ["6M"],
           "scenario_b6_ends_while_moving": ["6M,version=14000"], "scenario_b6_ends_in_a_move": ["6M,version=14000"],
           "scenario_locks_waits": ["6M,version=14000"], "scenario_locks_contexts": ["256M,devices=2"],
-          "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["256M,version=14000"], "scenario_b11_refused_return": ["6M"]}
+          "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["64M,version=14000"],
+          "scenario_b11_refused_return": ["6M"]}
 ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
@@ -72,8 +76,9 @@ def runs(bench, programs):
         for fault in FAULTS:
             for mem in ("64M", "6M"):
                 yield a_run(bench, "faults_job", [], "mem=" + mem, seed, fault)
-        for fault in FAULTS + FAULTS_ALL:
-            yield a_run(bench, "scenario_b11_refused_return", [], f"mem=6M{lazy}", seed, fault)
+        for name, faults in OFTEN.items():
+            for fault in faults:
+                yield a_run(bench, name, [], f"mem={MEMORY.get(name, ['256M'])[0]}{lazy}", seed, fault)
         for at, name in enumerate(n for n in scenarios if not n.startswith(NO_FAULTS)):
             for turn in range(4):
                 fault = FAULTS_ALL[(at + seed * 4 + turn) % len(FAULTS_ALL)]

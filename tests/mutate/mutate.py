@@ -15,6 +15,7 @@ run, has no report of; its other results are taken over. --first: what FILE has 
 """
 import argparse
 import concurrent.futures
+import filecmp
 import json
 import os
 import re
@@ -34,6 +35,17 @@ SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\
                   r"cuStreamSynchronize|cuCtxSynchronize|pins\+\+|pinned = true|crowded = true|pthread_cond_wait|"
                   r"ps_wait_bounded\(")
 HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "push_fence", "idle_stream"}
+
+
+def copy_changed(source, target):
+    """What is the same keeps its time: it need not be built again."""
+    if os.path.exists(target) and filecmp.cmp(source, target, shallow=False):
+        return target
+    shutil.copyfile(source, target)
+    shutil.copymode(source, target)
+    return target
+
+
 class Bench:
     """A copy of the sources with a build, and where its results go."""
 
@@ -42,7 +54,7 @@ class Bench:
         self.source, self.build, self.to = f"{work}/{name}", f"{work}/{name}/build", to
         ignore = shutil.ignore_patterns(".git", ".gpu", "build*", "__pycache__")
         part = "/tests" if again else ""
-        shutil.copytree(ROOT + part, self.source + part, ignore=ignore, dirs_exist_ok=True)
+        shutil.copytree(ROOT + part, self.source + part, copy_function=copy_changed, ignore=ignore, dirs_exist_ok=True)
         if os.path.exists(self.build):
             self.call("ninja", "-C", self.build, "build.ninja")
         else:
@@ -214,10 +226,15 @@ def bench_of(rows):
 def print_table(path):
     with open(path, encoding="utf-8") as f:
         results = json.load(f)["results"]
+    seen = {r["name"] for r in results if r["report"]}
+    pairs = {n: b if n == a else a for a, b in reversed(PAIRS) if f"{a} and {b}" in seen for n in (a, b)}
     print("| site | kind | function | seen by | in run |\n| --- | --- | --- | --- | --- |")
     for r in results:
-        report = r["report"] or EXPLAINED.get(r["name"], "not alone, see PAIRS")
-        print(f"| {r['name'].replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
+        name = r["name"]
+        report = r["report"] or EXPLAINED.get(name)
+        if report is None:
+            report = f"only together with '{pairs[name].replace('_', ' ')}'" if name in pairs else "NOT SEEN"
+        print(f"| {name.replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
               f"{r['runs'] if r['report'] else '—'} |")
 
 
@@ -246,6 +263,8 @@ def main():
     if args.table:
         return print_table(args.table)
     args.old = earlier(args.only_unseen)
+    if args.run and not args.first and os.path.exists(args.run + "/first.json"):
+        args.first = args.run + "/first.json"
     args.hints = {name: r["report"] for name, r in earlier(args.first).items()}
     if args.run is None:
         check_coverage(ROOT)
@@ -256,7 +275,10 @@ def main():
         if args.list:
             print("\n".join(f"{rows[0][1]:7}{n}" for n, rows in todo))
             return 0
-        build_package(args.build or args.work + "/package", args.work, todo, args.again)
+        package = args.build or args.work + "/package"
+        build_package(package, args.work, todo, args.again)
+        if args.first:
+            shutil.copy(args.first, package + "/first.json")
         if args.build:
             return 0
     results = run_package(args.run or args.work + "/package", args)

@@ -226,6 +226,14 @@ PAIRS = [
 EXPLAINED = {
     "held_place_is_not_taken":
         "a held tensor whose place is taken is brought back: make_resident looks until it is there",
+    "lost_stash_keeps_the_group":
+        "a later stash is behind the lost one on its stream, and a place is taken only once that is complete",
+    "lock_of_wait_unlocked":
+        "lets go of the lock around a wait that is not reached: a tensor is out only once its stash is known complete",
+    "lock_of_ensure_tables":
+        "lets go of the lock around mapping calls, so that other threads do not wait for those; they wait for no device",
+    "lock_of_ps_pool_ensure": "as ensure_tables",
+    "lock_of_ps_pool_shrink": "as ensure_tables",
     "end_of_paging_keeps_groups": "no boundary is looked at once paging has ended",
 }
 

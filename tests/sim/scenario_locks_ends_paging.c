@@ -16,7 +16,7 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx);
 
 #define N_LAYERS   3
-#define N_CONTEXTS 24
+#define N_CONTEXTS 12
 
 typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                                      unsigned, unsigned, CUstream, void **, void **);
