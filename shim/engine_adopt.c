@@ -163,6 +163,7 @@ static void take_up(struct ps_engine *e)
         return;
     }
     struct ps_plan plan = l->next;
+    const uint32_t n_peers = e->n_peers;
     pthread_mutex_unlock(&ps_lock);
     ps_memory_trim_pool(e);
     struct ps_places *p = ps_places_make(e, &plan);
@@ -177,6 +178,9 @@ static void take_up(struct ps_engine *e)
     l->n_ways = l->n_next;
     memcpy(l->way_kind, l->next_kind, sizeof(l->way_kind));
     e->places = p;
+    if (n_peers != e->n_peers) {
+        ps_places_grant(e, p);
+    }
     e->chunk_bytes += p->bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);

@@ -74,6 +74,9 @@ static void grant_all(struct ps_engine *e)
     for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
         grant(e, t);
     }
+    if (e->places != NULL) {
+        ps_places_grant(e, e->places);
+    }
 }
 
 static void add_peer(struct ps_engine *e, CUdevice device)

@@ -683,18 +683,46 @@ static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
 }
 
+static void grant_tail(const struct ps_engine *e, const struct ps_place *place)
+{
+    if (place->tail != NULL && (!place->aside || place->spare != NULL) &&
+        ps_memory_access(e, place->slot.base + place->home_bytes, place->tail->bytes) !=
+            CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_error_once("cannot grant a peer access to region tensors: its accesses to them will fail");
+    }
+}
+
+void ps_places_grant(const struct ps_engine *e, const struct ps_places *p)
+{
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
+            const struct ps_place *place = &p->sets[i].places[k];
+            if (place->home != 0 &&
+                ps_memory_access(e, place->slot.base, place->home_bytes) != CUDA_SUCCESS) {
+                ps_count(errors, 1);
+            }
+            if (!place->busy) {
+                grant_tail(e, place);
+            }
+        }
+    }
+}
+
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
 {
     struct ps_places *p = e->places;
     struct ps_place *place = t->place;
     const uint64_t base = place->slot.base + place->home_bytes;
     const bool mapped = !place->aside;
+    const uint32_t n_peers = e->n_peers;
     CUresult r = CUDA_SUCCESS;
 
     ps_assert(t->state == PS_MOVING);
     if (place->spare != NULL) {
         return CUDA_SUCCESS;
     }
+    place->busy = true;
     struct ps_spare *spare = pop_spare(p, place->tail->bytes);
     const bool made = spare == NULL;
     struct ps_fence *f = ps_fence_ref(t->copy->stash);
@@ -723,8 +751,12 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     }
     p->n_aside += mapped && unmapped;
     place->aside = unmapped;
+    place->busy = false;
     if (r == CUDA_SUCCESS) {
         place->spare = spare;
+        if (n_peers != e->n_peers) {
+            grant_tail(e, place); /* a peer came while this was being mapped */
+        }
     } else if (spare != NULL) {
         push_spare(p, spare);
     }
@@ -737,6 +769,7 @@ static void map_back(struct ps_engine *e, struct ps_place *place)
     struct ps_places *p = e->places;
     const uint64_t base = place->slot.base + place->home_bytes;
     struct ps_spare *spare = place->spare;
+    const uint32_t n_peers = e->n_peers;
     CUresult r = CUDA_SUCCESS;
 
     place->busy = true;
@@ -759,6 +792,9 @@ static void map_back(struct ps_engine *e, struct ps_place *place)
     if (r == CUDA_SUCCESS) {
         place->aside = false;
         p->n_aside--;
+        if (n_peers != e->n_peers) {
+            grant_tail(e, place);
+        }
     }
 }
 

@@ -79,6 +79,8 @@ struct ps_places {
 struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan);
 /* Nothing in it is in use, and the device is done with it. Lock not held. */
 void ps_places_free(struct ps_engine *e, struct ps_places *p);
+/* A peer has come: it may read all that is mapped. */
+void ps_places_grant(const struct ps_engine *e, const struct ps_places *p);
 /* No group has a set, and nothing is aside. */
 bool ps_places_idle(const struct ps_places *p);
 /* What its end is behind, if that is not known to be over; NULL: idle. */
