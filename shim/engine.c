@@ -586,6 +586,9 @@ struct ps_engine *ps_engine_context_ending(CUcontext ctx)
         e->n_ending++;
     }
     pthread_mutex_unlock(&ps_lock);
+    if (e != NULL) {
+        ps_host_pause(e);
+    }
     return e;
 }
 
@@ -601,6 +604,9 @@ struct ps_engine *ps_engine_primary_ending(CUdevice device)
         e->n_ending++;
     }
     pthread_mutex_unlock(&ps_lock);
+    if (e != NULL) {
+        ps_host_pause(e);
+    }
     return e;
 }
 
@@ -617,6 +623,8 @@ void ps_engine_ended(struct ps_engine *e, bool gone)
     gone = gone && e->state == PS_ENGINE_READY;
     if (gone) {
         forget(e);
+    } else {
+        ps_host_resume(e);
     }
     pthread_mutex_unlock(&ps_lock);
     if (gone) {

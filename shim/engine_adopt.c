@@ -19,18 +19,6 @@
 #define STALE_STEPS     32 /* a kind of step not seen for so many is not planned for */
 #define FAILURES_MAX    4  /* times making places may fail before we stop trying */
 
-static uint64_t wanted;
-void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes)
-{
-    (void)e;
-    wanted = device_bytes + host_bytes;
-}
-bool ps_pool_ready(struct ps_engine *e)
-{
-    ps_pool_ensure(e, wanted / e->pool.page_bytes);
-    return ps_budget_available(&e->pool.budget) >= wanted / e->pool.page_bytes;
-}
-
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
 {
     return k->id != 0 && k->count >= 2 && k->record[0].n_groups > 1 &&
@@ -109,7 +97,10 @@ static void consider(struct ps_engine *e)
     l->next = plan;
     l->have_next = true;
     /* Until a stash is seen complete it may need the worst case: two groups are on their way. */
-    ps_pool_want(e, plan.pool_bytes, 3 * plan.group_tail_bytes);
+    const uint64_t worst = 3 * plan.group_tail_bytes;
+    const uint64_t most = ps_pool_host_most(e);
+    const uint64_t host = worst < most ? worst : most;
+    ps_pool_want(e, plan.pool_bytes + worst - host, host);
 }
 
 /* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */

@@ -48,10 +48,10 @@ struct ps_chunk {
 struct ps_copy {
     struct ps_copy *next;
     struct ps_site *site;
-    struct ps_seg_id seg; /* of the tensor */
+    struct ps_seg_id seg;       /* of the tensor */
     uint64_t bytes, home_bytes; /* of the tensor: what is behind home_bytes is stored */
-    uint64_t table;   /* device address of its page table */
-    uint64_t entry;   /* first entry in the table arena */
+    uint64_t table;             /* device address of its page table */
+    uint64_t entry;             /* first entry in the table arena */
     uint32_t n_pages;
     uint32_t device_pages, host_pages; /* reserved: together the worst case; nothing once settled */
     uint32_t stored;                   /* pages taken from the pool; valid once settled */
@@ -74,10 +74,10 @@ struct ps_tensor {
     struct ps_tensor *lru_prev, *lru_next; /* in the engine's dead or cached list, oldest first */
     struct ps_slot slot;
     struct ps_place *place; /* planned; NULL: memory of its own */
-    uint64_t home_bytes;  /* of the front: never copied */
-    uint64_t bytes;  /* as the job asked */
-    uint64_t serial; /* unique for the process */
-    uint64_t stuck;  /* out, and so many bytes from its base could not be unmapped */
+    uint64_t home_bytes;    /* of the front: never copied */
+    uint64_t bytes;         /* as the job asked */
+    uint64_t serial;        /* unique for the process */
+    uint64_t stuck;         /* out, and so many bytes from its base could not be unmapped */
     uint32_t n_chunks[PS_N_CLASSES];
     struct ps_chunk *chunks; /* in address order; NULL when out */
     struct ps_copy *copy;    /* cached or out */
@@ -145,6 +145,32 @@ struct ps_pool_piece {
     uint64_t base, bytes;
 };
 
+/* A piece of pinned host memory. */
+struct ps_host_piece {
+    struct ps_host_piece *next;
+    void *base;
+};
+
+/* The pool's part in host memory (hostpages.c). */
+struct ps_host_pages {
+    uint64_t budget;            /* bytes that may be pinned: whole pieces */
+    uint64_t room;              /* bytes that the list has slots for; 0: not known yet */
+    uint64_t piece_bytes;       /* a power of two */
+    uint64_t want;              /* bytes that shall be pinned */
+    uint64_t pinned;            /* bytes of `ready` and `pieces` */
+    uint64_t entered;           /* bytes of `pieces` */
+    struct ps_pool_piece *ring; /* device memory of the free list and of the pieces' addresses */
+    struct ps_host_piece *ready, **ready_end; /* not in the free list yet */
+    struct ps_host_piece *pieces;             /* in the free list */
+    struct ps_host_piece *unwanted;           /* to be unpinned */
+    bool running;                             /* the thread is there */
+    uint32_t
+        n_pauses; /* its context may be about to end: it shall end, and none shall begin meanwhile */
+    bool stop;    /* the same for good */
+    bool failed;  /* no more can be had: what there is serves */
+    bool refused; /* the free list could not be changed: nothing enters any more */
+};
+
 /* The page pool, its free list, page tables, ledger (pagepool.c). */
 struct ps_page_pool {
     uint32_t page_bytes;
@@ -156,9 +182,11 @@ struct ps_page_pool {
     uint64_t arena, arena_bytes;        /* device memory of free list, slots and counters */
     CUmemGenericAllocationHandle arena_handle;
     uint64_t list, counts; /* device addresses in it */
-    uint64_t host_list;    /* free list of host pages; 0: there are none */
-    uint64_t host_pieces;  /* device address of their pieces' addresses */
-    uint32_t host_shift;   /* log2 of the pages of a piece */
+    uint64_t want_device;  /* bytes that shall be backed */
+    struct ps_host_pages host;
+    uint64_t host_list;   /* free list of host pages; 0: there are none */
+    uint64_t host_pieces; /* device address of their pieces' addresses */
+    uint32_t host_shift;  /* log2 of the pages of a piece */
     uint64_t
         tables; /* reserved addresses of page tables, backed from the front as they are needed */
     uint64_t tables_room, tables_mapped; /* bytes */
@@ -217,7 +245,7 @@ struct ps_thread {
     struct ps_region_stack stack;
     struct ps_group
         *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
-    uint32_t ordinal; /* of the next allocation of the instance */
+    uint32_t ordinal;             /* of the next allocation of the instance */
     struct ps_seg_id seg;         /* of the instance, for the segmenter of seg_engine */
     struct ps_engine *seg_engine; /* never freed */
 };
@@ -323,10 +351,22 @@ void ps_pool_fini(struct ps_engine *e);
 /* Grows so that `pages` are certain, if the device has room and no push is on its way elsewhere.
  * Lock held; let go and taken again. */
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
-/* Gives all pages' memory back when nothing is out. Lock held; let go and taken again. */
+/* Gives all device pages' memory back when nothing is out, and the host pages' too if nobody wants them any more.
+ * Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
+/*
+ * The pool shall have so many bytes of device pages and of host pages, of the latter no more than the budget allows.
+ * Only asks: a thread of ours begins to pin the host's part; ps_pool_ready and ps_pool_ensure back the device's.
+ * Lock held.
+ */
 void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes);
+/* How many bytes of host pages can be had at most. */
+uint64_t ps_pool_host_most(const struct ps_engine *e);
+/* True when all that was wanted is there, or as much as can be had. Lock held; let go and taken again. */
 bool ps_pool_ready(struct ps_engine *e);
+/* Nothing is wanted any more: shrinks, now or when ps_pool_shrink is called next with nothing out. Lock held; let go
+ * and taken again. */
+void ps_pool_unwant(struct ps_engine *e);
 uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 /* Pages that a stash may need and be certain to find, in device or host memory. Lock held. */
 uint64_t ps_pool_available(const struct ps_engine *e);
@@ -349,6 +389,33 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c);
 CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                         struct ps_fence *after);
 void ps_pool_poll(struct ps_engine *e);
+
+/* For hostpages.c. */
+/* Backs reserved addresses. Lock not held. */
+struct ps_pool_piece *ps_pool_map(struct ps_engine *e, uint64_t base, uint64_t bytes);
+void ps_pool_unmap(struct ps_pool_piece *piece);
+CUresult ps_pool_poke(uint64_t address, uint64_t value, CUstream stream);
+/* The lists may be changed on the stash stream now. Lock held. */
+bool ps_pool_may_change(const struct ps_engine *e);
+/* Enters pages into a free list, before any later stash. Lock held. */
+bool ps_pool_enter(struct ps_engine *e, uint64_t list, uint32_t first, uint32_t count);
+
+/* ---- hostpages.c ---- */
+/* After the page size is known. */
+void ps_host_init(struct ps_engine *e, uint64_t device_bytes);
+void ps_host_want(struct ps_engine *e, uint64_t bytes);
+/* All that is wanted is in the free list, or no more will come. Lock held. */
+bool ps_host_settled(const struct ps_engine *e);
+/* What was pinned since goes into the free list, if it may change now. Lock held. */
+void ps_host_enter(struct ps_engine *e);
+/* Nothing is out: what nobody wants any more is given back. Lock held. */
+void ps_host_give_back(struct ps_engine *e);
+/* Waits until the thread is gone; there will be none until ps_host_resume. Lock not held. */
+void ps_host_pause(struct ps_engine *e);
+/* Lock held. */
+void ps_host_resume(struct ps_engine *e);
+/* gone: the context no longer exists. Lock not held. */
+void ps_host_fini(struct ps_engine *e, bool gone);
 
 /* ---- engine_move.c ---- */
 /* Stashes what may leave at a boundary of this thread. Lock held; let go and taken again. */

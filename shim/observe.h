@@ -34,6 +34,8 @@
     PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
     PS_COUNTER(place_bytes_peak, "most device memory of tensors in their places, free ones too")   \
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
+    PS_COUNTER(host_pages_bytes, "host memory pinned for pages now")                               \
+    PS_COUNTER(bytes_spilled, "bytes copied out, into pages in host memory")                       \
     PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
     PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \

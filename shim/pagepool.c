@@ -24,7 +24,7 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-static CUresult poke(uint64_t address, uint64_t value, CUstream stream)
+CUresult ps_pool_poke(uint64_t address, uint64_t value, CUstream stream)
 {
     const CUresult r = ps_driver.cuMemsetD32Async(address, (unsigned)value, 1, stream);
     return r != CUDA_SUCCESS
@@ -60,10 +60,10 @@ static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
     }
     const uint64_t slots = round_up(base + sizeof(struct ps_free_list), 64);
     if (r == CUDA_SUCCESS) {
-        r = poke(base + offsetof(struct ps_free_list, n_slots), n_slots, e->drop_stream);
+        r = ps_pool_poke(base + offsetof(struct ps_free_list, n_slots), n_slots, e->drop_stream);
     }
     if (r == CUDA_SUCCESS) {
-        r = poke(base + offsetof(struct ps_free_list, slots), slots, e->drop_stream);
+        r = ps_pool_poke(base + offsetof(struct ps_free_list, slots), slots, e->drop_stream);
     }
     p->list = base;
     p->counts = round_up(slots + n_slots * sizeof(uint32_t), 64);
@@ -128,6 +128,7 @@ enum ps_status ps_pool_init(struct ps_engine *e)
 
     p->drops_end = &p->drops;
     plan_sizes(e, total, &n_slots);
+    ps_host_init(e, total);
     if (ps_ranges_init(&p->entries, 0, 0) != PS_OK ||
         ps_ranges_init(&p->ledger_free, 0, PS_COPIES_MAX) != PS_OK) {
         ps_warn("no host memory for the page pool; nothing is paged");
@@ -154,7 +155,7 @@ enum ps_status ps_pool_init(struct ps_engine *e)
     return PS_OK;
 }
 
-static void release_piece(struct ps_pool_piece *piece)
+void ps_pool_unmap(struct ps_pool_piece *piece)
 {
     ps_memory_unmap(piece->base, piece->bytes);
     ps_driver.cuMemRelease(piece->handle);
@@ -166,7 +167,7 @@ static void release_pieces(struct ps_pool_piece *piece)
 {
     while (piece != NULL) {
         struct ps_pool_piece *next = piece->next;
-        release_piece(piece);
+        ps_pool_unmap(piece);
         piece = next;
     }
 }
@@ -174,6 +175,8 @@ static void release_pieces(struct ps_pool_piece *piece)
 void ps_pool_fini(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
+    /* No ledger: the context, and its pinned memory, is gone, or nothing was made yet. */
+    ps_host_fini(e, p->ledger == NULL);
     release_pieces(p->pieces);
     release_pieces(p->table_pieces);
     p->pieces = NULL;
@@ -212,8 +215,7 @@ uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes)
     return (uint32_t)((bytes + p->page_bytes - 1) / p->page_bytes);
 }
 
-/* Backs the next `bytes` of the pool. Lock not held. */
-static struct ps_pool_piece *map_piece(struct ps_engine *e, uint64_t base, uint64_t bytes)
+struct ps_pool_piece *ps_pool_map(struct ps_engine *e, uint64_t base, uint64_t bytes)
 {
     struct ps_pool_piece *piece = calloc(1, sizeof(*piece));
     if (piece == NULL) {
@@ -261,16 +263,17 @@ static void await_change(struct ps_engine *e)
     }
 }
 
-/* Enters a mapped piece's pages into the free list, before any later stash. */
-static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
+bool ps_pool_may_change(const struct ps_engine *e)
+{
+    const struct ps_page_pool *p = &e->pool;
+    /* A change runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
+    return !p->growing && !p->broken && !p->loose && ps_fence_done(p->pushed);
+}
+
+bool ps_pool_enter(struct ps_engine *e, uint64_t list, uint32_t first, uint32_t count)
 {
     struct ps_page_pool *p = &e->pool;
-    CUresult r;
-    const uint64_t first = (piece->base - p->base) / p->page_bytes;
-    const uint64_t count = piece->bytes / p->page_bytes;
-
-    r = ps_kernels_grow(&ps_driver, &e->kernels, e->stash_stream, p->list, (uint32_t)first,
-                        (uint32_t)count);
+    CUresult r = ps_kernels_grow(&ps_driver, &e->kernels, e->stash_stream, list, first, count);
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot grow the page pool: %s", ps_driver_error_name(&ps_driver, r));
@@ -282,6 +285,19 @@ static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
     }
     ps_fence_unref(&e->fences, p->pushed);
     p->pushed = f;
+    return true;
+}
+
+/* Enters a mapped piece's pages into the free list. */
+static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t first = (piece->base - p->base) / p->page_bytes;
+    const uint64_t count = piece->bytes / p->page_bytes;
+
+    if (!ps_pool_enter(e, p->list, (uint32_t)first, (uint32_t)count)) {
+        return false;
+    }
     p->mapped += piece->bytes;
     piece->next = p->pieces;
     p->pieces = piece;
@@ -302,7 +318,7 @@ static void ensure_tables(struct ps_engine *e, uint64_t pages)
     }
     p->growing = true;
     pthread_mutex_unlock(&ps_lock);
-    struct ps_pool_piece *piece = map_piece(e, p->tables + p->tables_mapped, bytes);
+    struct ps_pool_piece *piece = ps_pool_map(e, p->tables + p->tables_mapped, bytes);
     pthread_mutex_lock(&ps_lock);
     p->growing = false;
     if (piece == NULL) {
@@ -315,6 +331,39 @@ static void ensure_tables(struct ps_engine *e, uint64_t pages)
     p->tables_mapped += bytes;
 }
 
+/* Backs so many bytes more. False: the device has no room. Lock held; let go and taken again. */
+static bool grow(struct ps_engine *e, uint64_t more)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t bytes = round_up(more, p->grow_unit);
+    const uint64_t base = p->base + p->mapped;
+    if (p->mapped + bytes > p->room) {
+        return false;
+    }
+    p->growing = true;
+    pthread_mutex_unlock(&ps_lock);
+    struct ps_pool_piece *piece = ps_pool_map(e, base, bytes);
+    pthread_mutex_lock(&ps_lock);
+    p->growing = false;
+    if (piece != NULL && (!ps_pool_may_change(e) || !publish_piece(e, piece))) {
+        pthread_mutex_unlock(&ps_lock);
+        ps_pool_unmap(piece);
+        pthread_mutex_lock(&ps_lock);
+    }
+    return piece != NULL;
+}
+
+/* The device pages that a plan wants: once more after they had to be given back. Lock held; let go and taken again. */
+static void back_wanted(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    if (p->mapped < p->want_device && ps_pool_may_change(e) &&
+        !grow(e, p->want_device - p->mapped)) {
+        ps_info("the device has no room for all the pages that a plan wants");
+        p->want_device = p->mapped;
+    }
+}
+
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
@@ -322,35 +371,44 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
         return;
     }
     ensure_tables(e, pages);
+    back_wanted(e);
     const uint64_t available = ps_pool_available(e);
-    /* A growth runs on the stash stream; it may not wait there for a drop that waits for a stream of the job. */
-    if (available >= pages || p->growing || p->loose || !ps_fence_done(p->pushed)) {
-        return;
-    }
-    const uint64_t bytes = round_up((pages - available) * p->page_bytes, p->grow_unit);
-    const uint64_t base = p->base + p->mapped;
-    if (p->mapped + bytes > p->room) {
-        return;
-    }
-    p->growing = true;
-    pthread_mutex_unlock(&ps_lock);
-    struct ps_pool_piece *piece = map_piece(e, base, bytes);
-    pthread_mutex_lock(&ps_lock);
-    p->growing = false;
-    if (piece != NULL && (p->loose || !ps_fence_done(p->pushed) || !publish_piece(e, piece))) {
-        pthread_mutex_unlock(&ps_lock);
-        release_piece(piece);
-        pthread_mutex_lock(&ps_lock);
+    if (available < pages && ps_pool_may_change(e)) {
+        (void)grow(e, (pages - available) * p->page_bytes);
     }
 }
 
-void ps_pool_shrink(struct ps_engine *e)
+void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes)
 {
     struct ps_page_pool *p = &e->pool;
-    if (p->pieces == NULL || p->growing || p->loose || p->broken || !ps_budget_idle(&p->budget) ||
-        !ps_fence_done(p->pushed)) {
-        return;
-    }
+    p->want_device = round_up(device_bytes, p->grow_unit);
+    ps_host_want(e, host_bytes);
+}
+
+uint64_t ps_pool_host_most(const struct ps_engine *e)
+{
+    return e->pool.host.budget;
+}
+
+bool ps_pool_ready(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    ps_host_enter(e);
+    back_wanted(e);
+    return p->mapped >= p->want_device && ps_host_settled(e);
+}
+
+void ps_pool_unwant(struct ps_engine *e)
+{
+    e->pool.want_device = 0;
+    ps_host_want(e, 0);
+    ps_pool_shrink(e);
+}
+
+/* Lock held; let go and taken again. */
+static void give_back_pages(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
     /* Both ends in one fill: it cannot fail by halves. */
     static_assert(offsetof(struct ps_free_list, tail) == 8 + offsetof(struct ps_free_list, head),
                   "head and tail lie together");
@@ -378,6 +436,19 @@ void ps_pool_shrink(struct ps_engine *e)
     release_pieces(pieces);
     pthread_mutex_lock(&ps_lock);
     p->growing = false;
+}
+
+void ps_pool_shrink(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    if (p->growing || p->loose || p->broken || !ps_budget_idle(&p->budget) ||
+        !ps_fence_done(p->pushed)) {
+        return;
+    }
+    ps_host_give_back(e);
+    if (p->pieces != NULL) {
+        give_back_pages(e);
+    }
 }
 
 static struct ps_pages copy_reserved(const struct ps_copy *c)
@@ -492,6 +563,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
     ps_budget_settle(&p->budget, copy_reserved(c), copy_stored(c));
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);
+    ps_count(bytes_spilled, (uint64_t)c->spilled * p->page_bytes);
     ps_count(uniform_pages, c->uniform);
     ps_count(valid_bytes, bytes);
     ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
@@ -578,4 +650,5 @@ void ps_pool_poll(struct ps_engine *e)
                                   memory_order_relaxed);
         ps_copy_free(e, c);
     }
+    ps_host_enter(e);
 }

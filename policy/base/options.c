@@ -47,6 +47,8 @@ const struct ps_option ps_option_table[] = {
         "Size of a page of the pool; auto is 256K."),
     ROW("WINDOW_BYTES", window_bytes, size_or_auto, "auto", NULL, M, 64 * T,
         "Addresses reserved for the tensors of a device."),
+    ROW("HOST_BUDGET", host_budget, size_or_auto, "auto", NULL, 0, 64 * T,
+        "Host memory that pages may spill to; auto is this process's share of half of what there is."),
     ROW("KEEP_ALLOCATOR", keep_allocator, bool, "n", NULL, 0, 0,
         "Leave PyTorch's allocator setting alone; its own allocator hides tensors from us."),
     ROW("LOG_LEVEL", log_level, enum, "warn", level_names, 0, 0, "What is worth a line."),

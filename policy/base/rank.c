@@ -43,6 +43,21 @@ static int64_t number_of(const char *name)
     return *text == '\0' && value <= INT32_MAX ? value : -1;
 }
 
+int64_t ps_rank_local_size(void)
+{
+    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "SLURM_NTASKS_PER_NODE"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const int64_t n = number_of(names[i]);
+
+        if (n > 0) {
+            return n;
+        }
+    }
+    return 1;
+}
+
 struct ps_rank ps_rank_read(int64_t own)
 {
     struct ps_rank rank = {-1, -1, -1};

@@ -21,6 +21,8 @@ struct ps_rank ps_rank_read(int64_t own);
 void ps_rank_settle(int64_t own);
 int64_t ps_rank_global(void);
 int64_t ps_rank_local(void);
+/* Processes of the job on this machine, as the environment says now; 1 when it does not. */
+int64_t ps_rank_local_size(void);
 /* Rank 0, or none known: the one that speaks for the job. */
 bool ps_rank_speaks(void);
 

@@ -267,14 +267,14 @@ static void time_content(const char *name, const struct content *c, const struct
     const double stash = median(&t, T_STASH);
     const double restore = median(&t, T_RESTORE);
 
-    printf(
-        ",\"%s\":{\"bytes\":%llu,\"pages\":%llu,\"uniform_pages\":%llu,\"stash_ms\":%.4f,"
-        "\"restore_ms\":%.4f,\"drop_ms\":%.4f,\"clean_ms\":%.4f,\"clean_none_ms\":%.4f,\"stash_gb_s\":%.1f,\"restore_gb_s\":%.1f,"
-        "\"driver_copy_ms\":%.4f,\"driver_copy_gb_s\":%.1f}",
-        name, (unsigned long long)bytes, (unsigned long long)s.n_entries,
-        (unsigned long long)uniform, stash, restore, median(&t, T_DROP), median(&t, T_CLEAN),
-        median(&t, T_CLEAN_NONE), gb_s(moved, stash), gb_s(moved, restore), median(&t, T_COPY),
-        gb_s(2 * copied, median(&t, T_COPY)));
+    printf(",\"%s\":{\"bytes\":%llu,\"pages\":%llu,\"uniform_pages\":%llu,\"stash_ms\":%.4f,"
+           "\"restore_ms\":%.4f,\"drop_ms\":%.4f,\"clean_ms\":%.4f,\"clean_none_ms\":%.4f,"
+           "\"stash_gb_s\":%.1f,\"restore_gb_s\":%.1f,"
+           "\"driver_copy_ms\":%.4f,\"driver_copy_gb_s\":%.1f}",
+           name, (unsigned long long)bytes, (unsigned long long)s.n_entries,
+           (unsigned long long)uniform, stash, restore, median(&t, T_DROP), median(&t, T_CLEAN),
+           median(&t, T_CLEAN_NONE), gb_s(moved, stash), gb_s(moved, restore), median(&t, T_COPY),
+           gb_s(2 * copied, median(&t, T_COPY)));
     scene_fini(&s);
 }
 

@@ -60,10 +60,8 @@ SITES = [
      " && ps_fence_done(p->drops->dropped)", ""),
     ("copy_is_settled_before_its_drop_counts", "wait", "shim/pagepool.c", "ps_pool_poll",
      "p->drops->settled && ", ""),
-    ("growth_waits_for_the_push_before", "wait", "shim/pagepool.c", "ps_pool_ensure",
-     "p->loose || !ps_fence_done(p->pushed)) {", "p->loose) {"),
-    ("growth_looks_again_after_mapping", "wait", "shim/pagepool.c", "ps_pool_ensure",
-     "(p->loose || !ps_fence_done(p->pushed) || !publish_piece(e, piece))", "(!publish_piece(e, piece))"),
+    ("growth_waits_for_the_push_before", "wait", "shim/pagepool.c", "ps_pool_may_change",
+     "ps_fence_done(p->pushed)", "true"),
     ("shrinking_waits_for_the_push_before", "wait", "shim/pagepool.c", "ps_pool_shrink",
      "!ps_fence_done(p->pushed)", "false"),
     ("shrinking_wants_nothing_out", "wait", "shim/pagepool.c", "ps_pool_shrink",
@@ -155,10 +153,10 @@ SITES = [
     ("drop_is_recorded", "record", "shim/pagepool.c", "push_fence",
      "ps_fence_record(&e->fences, e->ctx, e->drop_stream, r_p)",
      "ps_fence_record(&e->fences, e->ctx, e->restore_stream, r_p)"),
-    ("growth_is_recorded", "record", "shim/pagepool.c", "publish_piece",
+    ("growth_is_recorded", "record", "shim/pagepool.c", "ps_pool_enter",
      "ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r)",
      "ps_fence_record(&e->fences, e->ctx, e->restore_stream, &r)"),
-    ("shrinking_is_recorded", "record", "shim/pagepool.c", "ps_pool_shrink",
+    ("shrinking_is_recorded", "record", "shim/pagepool.c", "give_back_pages",
      "ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r)",
      "ps_fence_record(&e->fences, e->ctx, e->restore_stream, &r)"),
     ("streams_end_is_preceded_by_a_record", "record", "shim/engine.c", "flush_stream",
@@ -219,7 +217,6 @@ PAIRS = [
     # What is taken back has its stash as its arrival, and every use waits for that.
     ("taking_back_waits_for_the_stash", "stash_is_the_arrival_of_what_is_taken_back"),
     ("copy_is_settled_before_its_drop_counts", "drop_is_over_before_pages_count"),
-    ("growth_waits_for_the_push_before", "growth_looks_again_after_mapping"),
 ]
 
 # Not seen alone, and with nothing to pair with: what else makes the site's absence harmless.

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The page pool's part in pinned host memory. A thread of ours pins it, piece by piece, and unpins it again: both take
+ * long, and unpinning waits for the whole device. It exists while there is something to do, holds no lock across a
+ * driver call, and is never waited for but at the end of a context and of the process. A piece that is pinned enters
+ * the free list at a poll, on the thread that polls, in the order of all changes of the list (pagepool.c).
+ *
+ * ps_lock guards everything here; `thread_ended` tells that `running` has become false.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "policy/base/assert.h"
+#include "policy/base/hostmem.h"
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+#define PIECE_BYTES ((uint64_t)64 << 20)
+#define ROOM_TIMES  4  /* what the list has slots for, as a multiple of what was wanted first */
+#define ENTERED_MAX 16 /* pieces at one poll: some microseconds each */
+#define EXIT_WAIT_S 2  /* for the thread, at the end of the process */
+
+static pthread_cond_t thread_ended = PTHREAD_COND_INITIALIZER;
+
+static uint64_t pages_of_piece(const struct ps_page_pool *p)
+{
+    return p->host.piece_bytes / p->page_bytes;
+}
+
+void ps_host_init(struct ps_engine *e, uint64_t device_bytes)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_host_pages *h = &p->host;
+
+    h->ready_end = &h->ready;
+    h->piece_bytes = PIECE_BYTES;
+    /* As the pool's growth on a small device; a power of two. */
+    while (h->piece_bytes > device_bytes / 64 && h->piece_bytes / 2 >= p->page_bytes) {
+        h->piece_bytes /= 2;
+    }
+    if (h->piece_bytes < p->page_bytes) {
+        h->piece_bytes = p->page_bytes;
+    }
+    h->budget = ps_options.host_budget == PS_AUTO ? ps_hostmem_share("") : ps_options.host_budget;
+    h->budget -= h->budget % h->piece_bytes;
+    /* Page numbers have 31 bits. */
+    const uint64_t most = (uint64_t)(PS_PAGE_HOST - 1) / pages_of_piece(p) * h->piece_bytes;
+    if (h->budget > most) {
+        h->budget = most;
+    }
+}
+
+/* ---- the thread ---- */
+
+struct ring {
+    uint64_t slots, pieces, n_slots, bytes; /* slots and pieces: offsets */
+};
+
+static struct ring lay_out_ring(const struct ps_engine *e)
+{
+    const struct ps_page_pool *p = &e->pool;
+    const uint64_t n_pages = p->host.room / p->page_bytes;
+    struct ring r = {.slots = 64, .n_slots = 1};
+    while (r.n_slots < n_pages) {
+        r.n_slots *= 2;
+    }
+    r.pieces = (r.slots + r.n_slots * sizeof(uint32_t) + 63) / 64 * 64;
+    r.bytes = r.pieces + p->host.room / p->host.piece_bytes * sizeof(uint64_t);
+    r.bytes = (r.bytes + e->granularity - 1) / e->granularity * e->granularity;
+    return r;
+}
+
+/* Device memory for the free list, its slots and the pieces' addresses. Lock not held. */
+static struct ps_pool_piece *make_ring(struct ps_engine *e)
+{
+    const struct ring r = lay_out_ring(e);
+    CUdeviceptr base = 0;
+    if (ps_driver.cuMemAddressReserve(&base, r.bytes, e->granularity, 0, 0) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    struct ps_pool_piece *ring = ps_pool_map(e, base, r.bytes);
+    if (ring == NULL) {
+        ps_driver.cuMemAddressFree(base, r.bytes);
+    }
+    return ring;
+}
+
+static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
+{
+    struct ps_host_piece *piece = calloc(1, sizeof(*piece));
+    if (piece == NULL) {
+        *r_p = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    *r_p = ps_driver.cuMemHostAlloc(&piece->base, e->pool.host.piece_bytes,
+                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (*r_p != CUDA_SUCCESS) {
+        free(piece);
+        return NULL;
+    }
+    ps_count(host_pages_bytes, e->pool.host.piece_bytes);
+    return piece;
+}
+
+static void unpin_pieces(const struct ps_engine *e, struct ps_host_piece *piece, bool gone)
+{
+    while (piece != NULL) {
+        struct ps_host_piece *next = piece->next;
+        if (!gone && ps_driver.cuMemFreeHost(piece->base) != CUDA_SUCCESS) {
+            ps_count(errors, 1);
+        }
+        atomic_fetch_sub_explicit(&ps_counters.host_pages_bytes, e->pool.host.piece_bytes,
+                                  memory_order_relaxed);
+        free(piece);
+        piece = next;
+    }
+}
+
+/* Lock held. */
+static void give_up(struct ps_engine *e, CUresult r)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    if (h->stop) {
+        return;
+    }
+    h->failed = true;
+    ps_count(errors, 1);
+    ps_warn_once(
+        "cannot have more than %llu of %llu MiB of host memory for pages: %s; what does not fit stays on the "
+        "device; PAGEDSTASH_HOST_BUDGET asks for less",
+        (unsigned long long)(h->pinned >> 20), (unsigned long long)(h->want >> 20),
+        ps_driver_error_name(&ps_driver, r));
+}
+
+static bool wants_more(const struct ps_host_pages *h)
+{
+    return !h->failed && h->pinned < h->want;
+}
+
+static bool may_run(const struct ps_host_pages *h)
+{
+    return !h->stop && h->n_pauses == 0;
+}
+
+/* One step of what there is to do; false: nothing. Lock held; let go and taken again. */
+static bool step(struct ps_engine *e)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    if (h->unwanted != NULL) {
+        struct ps_host_piece *unwanted = h->unwanted;
+        h->unwanted = NULL;
+        pthread_mutex_unlock(&ps_lock);
+        unpin_pieces(e, unwanted, false);
+        pthread_mutex_lock(&ps_lock);
+        return true;
+    }
+    if (!wants_more(h)) {
+        return false;
+    }
+    const bool first = h->ring == NULL;
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&ps_lock);
+    struct ps_pool_piece *ring = first ? make_ring(e) : NULL;
+    struct ps_host_piece *piece = first ? NULL : pin_piece(e, &r);
+    pthread_mutex_lock(&ps_lock);
+    if (ring == NULL && piece == NULL) {
+        give_up(e, r);
+    }
+    if (ring != NULL) {
+        h->ring = ring;
+    }
+    if (piece != NULL && h->want < h->pinned + h->piece_bytes) {
+        piece->next = h->unwanted; /* given back while it was being pinned */
+        h->unwanted = piece;
+    } else if (piece != NULL) {
+        h->pinned += h->piece_bytes;
+        *h->ready_end = piece;
+        h->ready_end = &piece->next;
+    }
+    return true;
+}
+
+static void *work(void *arg)
+{
+    struct ps_engine *e = arg;
+    struct ps_host_pages *h = &e->pool.host;
+    struct ps_guard g;
+
+    pthread_mutex_lock(&ps_lock);
+    while (may_run(h) && (h->unwanted != NULL || wants_more(h))) {
+        pthread_mutex_unlock(&ps_lock);
+        ps_guard_enter(&g); /* any thread's call that allocates would end a capture of the job */
+        ps_guard_context(&g, e);
+        pthread_mutex_lock(&ps_lock);
+        if (!g.relaxed || g.pushed != e->ctx) {
+            give_up(e, g.relaxed ? CUDA_ERROR_INVALID_CONTEXT : g.refused);
+            h->stop = true;
+        }
+        while (may_run(h) && step(e)) {
+        }
+        pthread_mutex_unlock(&ps_lock);
+        ps_guard_leave(&g);
+        pthread_mutex_lock(&ps_lock);
+    }
+    h->running = false;
+    pthread_cond_broadcast(&thread_ended);
+    pthread_mutex_unlock(&ps_lock);
+    return NULL;
+}
+
+/* The driver's own exit handlers, which were registered before, run after this. */
+static void at_exit(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += EXIT_WAIT_S;
+    if (pthread_mutex_timedlock(&ps_lock, &until) != 0) {
+        return;
+    }
+    for (struct ps_engine *e = ps_engines(); e != NULL; e = e->next) {
+        e->pool.host.stop = true;
+    }
+    for (struct ps_engine *e = ps_engines(); e != NULL; e = e->next) {
+        while (e->pool.host.running &&
+               pthread_cond_timedwait(&thread_ended, &ps_lock, &until) == 0) {
+        }
+    }
+    pthread_mutex_unlock(&ps_lock);
+}
+
+/* The job's signals are not for our thread; what it does wrong itself is. */
+static int start_thread(struct ps_engine *e)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        sigdelset(&all, own[i]);
+    }
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&thread, &attr, work, e);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+/* Lock held. */
+static void wake(struct ps_engine *e)
+{
+    static bool registered;
+    struct ps_host_pages *h = &e->pool.host;
+
+    if (h->running || !may_run(h) || (h->unwanted == NULL && !wants_more(h))) {
+        return;
+    }
+    registered = registered || atexit(at_exit) == 0;
+    h->running = true;
+    if (!registered || start_thread(e) != 0) {
+        h->running = false;
+        give_up(e, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+}
+
+/* ---- the rest of the engine ---- */
+
+void ps_host_want(struct ps_engine *e, uint64_t bytes)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    const uint64_t whole = (bytes + h->piece_bytes - 1) / h->piece_bytes * h->piece_bytes;
+    if (h->room == 0) {
+        h->room = whole < h->budget / ROOM_TIMES ? whole * ROOM_TIMES : h->budget;
+    }
+    h->want = whole < h->room ? whole : h->room;
+    wake(e);
+}
+
+bool ps_host_settled(const struct ps_engine *e)
+{
+    const struct ps_host_pages *h = &e->pool.host;
+    return h->entered >= (h->failed ? h->pinned : h->want) || h->refused || h->stop;
+}
+
+static CUresult begin_list(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    const struct ring r = lay_out_ring(e);
+    const uint64_t list = p->host.ring->base;
+    CUresult result =
+        ps_driver.cuMemsetD32Async(list, 0, sizeof(struct ps_free_list) / 4, e->stash_stream);
+    if (result == CUDA_SUCCESS) {
+        result =
+            ps_pool_poke(list + offsetof(struct ps_free_list, n_slots), r.n_slots, e->stash_stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = ps_pool_poke(list + offsetof(struct ps_free_list, slots), list + r.slots,
+                              e->stash_stream);
+    }
+    return result;
+}
+
+void ps_host_enter(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_host_pages *h = &p->host;
+    if (h->ready == NULL || h->refused || !ps_pool_may_change(e)) {
+        return;
+    }
+    const struct ring r = lay_out_ring(e);
+    const uint64_t list = h->ring->base;
+    const uint64_t first = h->entered / h->piece_bytes;
+    struct ps_host_piece *last = NULL;
+    uint32_t n = 0;
+    CUresult result = h->entered > 0 ? CUDA_SUCCESS : begin_list(e);
+    for (struct ps_host_piece *at = h->ready; at != NULL && n < ENTERED_MAX; at = at->next) {
+        if (result == CUDA_SUCCESS) {
+            result = ps_pool_poke(list + r.pieces + (first + n) * sizeof(uint64_t),
+                                  (uint64_t)(uintptr_t)at->base, e->stash_stream);
+        }
+        last = at;
+        n++;
+    }
+    const uint64_t pages = pages_of_piece(p);
+    if (result != CUDA_SUCCESS ||
+        !ps_pool_enter(e, list, PS_PAGE_HOST | (uint32_t)(first * pages), (uint32_t)(n * pages))) {
+        h->refused = true;
+        give_up(e, result != CUDA_SUCCESS ? result : CUDA_ERROR_LAUNCH_FAILED);
+        return;
+    }
+    struct ps_host_piece *entered = h->ready;
+    h->ready = last->next;
+    if (h->ready == NULL) {
+        h->ready_end = &h->ready;
+    }
+    last->next = h->pieces;
+    h->pieces = entered;
+    h->entered += n * h->piece_bytes;
+    p->host_list = list;
+    p->host_pieces = list + r.pieces;
+    p->host_shift = (uint32_t)__builtin_ctzll(pages);
+    ps_budget_grow(&p->budget, (struct ps_pages){0, n * pages});
+}
+
+/* Puts a list of pieces among those that the thread unpins. */
+static void discard(struct ps_host_pages *h, struct ps_host_piece *list)
+{
+    while (list != NULL) {
+        struct ps_host_piece *next = list->next;
+        list->next = h->unwanted;
+        h->unwanted = list;
+        list = next;
+    }
+}
+
+void ps_host_give_back(struct ps_engine *e)
+{
+    struct ps_page_pool *p = &e->pool;
+    struct ps_host_pages *h = &p->host;
+    if (h->want > 0 || h->pinned == 0) {
+        return;
+    }
+    /* No copy names a host page: the list, which is made anew before it is used again, is forgotten. */
+    ps_assert(ps_budget_idle(&p->budget));
+    discard(h, h->pieces);
+    discard(h, h->ready);
+    h->pieces = NULL;
+    h->ready = NULL;
+    h->ready_end = &h->ready;
+    h->pinned = 0;
+    h->entered = 0;
+    h->failed = false;
+    h->refused = false;
+    p->host_list = 0;
+    p->budget.capacity.host = 0;
+    wake(e);
+}
+
+void ps_host_pause(struct ps_engine *e)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    pthread_mutex_lock(&ps_lock);
+    h->n_pauses++;
+    while (h->running) {
+        pthread_cond_wait(&thread_ended, &ps_lock);
+    }
+    pthread_mutex_unlock(&ps_lock);
+}
+
+void ps_host_resume(struct ps_engine *e)
+{
+    e->pool.host.n_pauses--;
+    wake(e);
+}
+
+void ps_host_fini(struct ps_engine *e, bool gone)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    ps_host_pause(e);
+    h->stop = true;
+    unpin_pieces(e, h->pieces, gone);
+    unpin_pieces(e, h->ready, gone);
+    unpin_pieces(e, h->unwanted, gone);
+    h->pieces = NULL;
+    h->ready = NULL;
+    h->unwanted = NULL;
+    if (h->ring != NULL) {
+        const uint64_t base = h->ring->base;
+        const uint64_t bytes = h->ring->bytes;
+        ps_pool_unmap(h->ring);
+        ps_driver.cuMemAddressFree(base, bytes);
+        h->ring = NULL;
+    }
+}
