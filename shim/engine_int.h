@@ -329,11 +329,18 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
 void ps_count_map(void);
 /* What this thread maps from here on is, or is not, for such a touch. */
 void ps_mapping_unplanned(bool unplanned);
-/* Bytes of a tensor of `bytes` that its home does not hold, as kernels count them. */
+/*
+ * Bytes that move of a tensor of `bytes`: what its home does not hold. A planned tail moves with all of its slot, so
+ * that what lies behind its end stays uniform and its own.
+ */
 static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
 {
     const uint64_t whole = (bytes + 15) / 16 * 16;
-    return whole > t->home_bytes ? whole - t->home_bytes : 0;
+    if (whole <= t->home_bytes) {
+        return 0;
+    }
+    return t->place != NULL && t->place->tail != NULL ? t->place->tail->bytes :
+                                                        whole - t->home_bytes;
 }
 
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);

@@ -564,6 +564,11 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
     }
     place->owner = t;
     drop_ready(e, place->ready);
+    ps_trace("group %u (%llu) allocation %u: %llx, home %llu, tail %llu of %llu, slot %ld lane %u",
+             g->seg.group, (unsigned long long)g->serial, site->ordinal,
+             (unsigned long long)place->slot.base, (unsigned long long)place->home_bytes,
+             (unsigned long long)ps_tensor_tail(t, bytes), (unsigned long long)bytes,
+             place->tail != NULL ? (long)(place->tail - e->places->slots) : -1L, set->lane);
     *t_p = t;
     return PS_PLACED;
 }
