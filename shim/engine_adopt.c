@@ -17,6 +17,8 @@
 #define REMAKE_PERCENT  15 /* more than that of the valid bytes moved in a step: homes are too small */
 #define POOL_PERCENT    10
 #define STALE_STEPS     32 /* a kind of step not seen for so many is not planned for */
+#define FLIGHTS_FIRST   3  /* groups on their way at once, when the plan is taken up */
+#define FLIGHTS         8  /* and later: so far the host may run ahead without waiting for pages */
 #define FAILURES_MAX    4  /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
@@ -74,6 +76,19 @@ static void say_plan(const struct ps_plan *p)
             (unsigned long long)(p->plain_peak_bytes >> 20));
 }
 
+/*
+ * Until a stash is seen complete it may need the worst case: room for `flights` groups on their way, in host memory as
+ * far as that goes.
+ */
+static void want_pages(struct ps_engine *e, const struct ps_plan *plan, uint64_t flights)
+{
+    const uint64_t least = FLIGHTS_FIRST * plan->group_tail_bytes;
+    const uint64_t worst = flights * plan->group_tail_bytes;
+    const uint64_t most = ps_pool_host_most(e);
+    const uint64_t host = worst < most ? worst : most;
+    ps_pool_want(e, plan->pool_bytes + (host < least ? least - host : 0), host);
+}
+
 /* Plans the steps seen so far. The pages are asked for now: pinning takes its time. */
 static void consider(struct ps_engine *e)
 {
@@ -96,11 +111,7 @@ static void consider(struct ps_engine *e)
     }
     l->next = plan;
     l->have_next = true;
-    /* Until a stash is seen complete it may need the worst case: two groups are on their way. */
-    const uint64_t worst = 3 * plan.group_tail_bytes;
-    const uint64_t most = ps_pool_host_most(e);
-    const uint64_t host = worst < most ? worst : most;
-    ps_pool_want(e, plan.pool_bytes + worst - host, host);
+    want_pages(e, &plan, FLIGHTS_FIRST);
 }
 
 /* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */
@@ -176,7 +187,7 @@ static void take_up(struct ps_engine *e)
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);
     ps_count(plans, 1);
-    ps_pool_ready(e);
+    want_pages(e, &p->plan, FLIGHTS);
     ps_observe_phase(PS_PHASE_CAPTURED);
 }
 

@@ -47,6 +47,7 @@
     PS_COUNTER(remaps, "the other calls that map or unmap memory")                                 \
     PS_COUNTER(pins, "tensors pinned until freed")                                                 \
     PS_COUNTER(host_syncs, "host waits outside a region boundary")                                 \
+    PS_COUNTER(unplanned_waits, "host waits of unplanned touches, for a stash that is on its way")    \
     PS_COUNTER(throttle_waits, "host waits at a region boundary")                                  \
     PS_COUNTER(idle_waits, "of those, ended with the GPU's queue empty")                           \
     PS_COUNTER(give_backs, "allocations of the job tried again after giving memory back")          \

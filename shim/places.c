@@ -735,7 +735,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     pthread_mutex_unlock(&ps_lock);
     if (!over) {
         /* It still reads through these addresses. */
-        ps_count(host_syncs, 1);
+        ps_count(unplanned_waits, 1);
         r = ps_driver.cuEventSynchronize(f->event);
     }
     if (r == CUDA_SUCCESS && made) {
