@@ -434,7 +434,8 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
 /* A group that is in the way of another leaves at once, if it may. Lock held. */
 void ps_move_group_out(struct ps_engine *e, struct ps_group *g);
-/* Backward has come to another group: those that the plan does not keep leave, as far as they may. Lock held. */
+/* Backward has come to another group: those that the plan does not keep leave, as far as they may. Lock held; let go
+ * and taken again. */
 void ps_move_out_marked(struct ps_engine *e);
 /* Brings all of a group that is out in ahead of its first touch, if its places are vacant. Lock held; let go and taken
  * again. */

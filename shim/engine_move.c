@@ -324,13 +324,32 @@ static struct ps_group *group_from(const struct ps_engine *e, uint64_t serial)
     return g;
 }
 
+/* Waits for the oldest stash on its way. False: it does not end. Lock held; let go and taken again. */
+static bool await_oldest(struct ps_engine *e)
+{
+    struct ps_fence *f = ps_fence_ref(e->flights->fence);
+    bool done = ps_fence_done(f);
+    if (!done) {
+        pthread_mutex_unlock(&ps_lock);
+        done = ps_wait_bounded(f->event) == CUDA_SUCCESS;
+        pthread_mutex_lock(&ps_lock);
+        ps_count(throttle_waits, 1);
+        ps_count(idle_waits, done && last_stream_idle(e));
+    }
+    ps_fence_unref(&e->fences, f);
+    e->stalled = !done;
+    ps_engine_poll(e);
+    return done;
+}
+
 /*
  * Room for the worst case of a planned group, without a mapping call: what is on its way is waited for only when it
- * holds the pages this one needs. Lock held; let go and taken again.
+ * holds the pages this one needs, the oldest first: the GPU has the work of all later ones. Lock held; let go and
+ * taken again.
  */
-static void await_room(struct ps_engine *e, uint64_t thread, uint64_t pages)
+static void await_room(struct ps_engine *e, uint64_t pages)
 {
-    while (ps_pool_available(e) < pages && e->flights != NULL && throttle(e, thread)) {
+    while (ps_pool_available(e) < pages && e->flights != NULL && !e->stalled && await_oldest(e)) {
     }
     await_pages(e, pages);
 }
@@ -366,7 +385,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
         const uint64_t pages = group_pages(e, g);
         const uint64_t serial = g->serial;
         if (planned) {
-            await_room(e, thread, pages);
+            await_room(e, pages);
         } else {
             await_pages(e, pages);
             ps_pool_ensure(e, pages);
@@ -587,6 +606,7 @@ void ps_move_out_marked(struct ps_engine *e)
     struct ps_group_view v;
     ps_engine_poll(e);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        const uint64_t serial = g->serial;
         if (g->stays || e->no_gain || e->pool.broken || e->ended) {
             continue;
         }
@@ -594,11 +614,16 @@ void ps_move_out_marked(struct ps_engine *e)
         if (!ps_group_may_leave(&v)) {
             continue;
         }
-        if (ps_pool_available(e) >= group_pages(e, g)) {
+        await_room(e, group_pages(e, g));
+        /* The lock was let go: the group may have gone, or be in use. */
+        g = group_from(e, serial);
+        if (g == NULL) {
+            return;
+        }
+        view_group(e, g, g->thread, &v);
+        if (g->serial == serial && ps_group_may_leave(&v) &&
+            ps_pool_available(e) >= group_pages(e, g)) {
             stash_group(e, g);
-        } else {
-            ps_trace("group %u cannot leave: %llu pages of %llu", g->seg.group,
-                     (unsigned long long)ps_pool_available(e), (unsigned long long)group_pages(e, g));
         }
     }
 }
