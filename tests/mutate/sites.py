@@ -193,6 +193,8 @@ SITES = [
 ]
 
 PAIRS = [
+    # What was freed aside in a step is behind what came back aside in it.
+    ("no_wait_for_another_ranks_memory", "no_wait_for_memory_in_a_step"),
     # A use on a default stream is followed right after, in the same touch.
     ("use_on_a_default_stream_is_recorded_at_once", "hidden_use_elsewhere_is_recorded"),
     # A tensor is out only once its stash is known complete: there is no wait that could be refused.
