@@ -31,7 +31,7 @@ bool ps_demo_identical(const struct ps_demo_result *plain, const struct ps_demo_
         return false;
     }
     for (int64_t i = 0; i < plain->n_steps; i++) {
-        if (strcmp(plain->losses[i], stash->losses[i]) != 0) {
+        if (strcmp(plain->steps[i].loss, stash->steps[i].loss) != 0) {
             return false;
         }
     }
@@ -72,12 +72,33 @@ static void add_u64(struct json_object *to, const char *key, uint64_t value)
     json_object_object_add(to, key, json_object_new_uint64(value));
 }
 
-static struct json_object *run_object(const struct ps_demo_result *r)
+/* The steps whose peaks are told: the steady ones, or all when there are none. */
+static int64_t first_told(const struct ps_demo_result *stash)
+{
+    const int64_t first = ps_demo_first_steady(stash);
+
+    return first < stash->n_steps ? first : 0;
+}
+
+static struct json_object *run_object(const struct ps_demo_result *r, int64_t first)
 {
     struct json_object *o = json_object_new_object();
 
-    add_u64(o, "peak_bytes", r->peak_bytes);
+    add_u64(o, "peak_bytes", ps_demo_peak(r, first, r->n_steps));
     json_object_object_add(o, "seconds", json_object_new_double(r->seconds));
+    return o;
+}
+
+/* Of the steps before the steady ones. */
+static struct json_object *learning_object(const struct ps_demo_result *plain,
+                                           const struct ps_demo_result *stash)
+{
+    struct json_object *o = json_object_new_object();
+    const int64_t n = ps_demo_first_steady(stash);
+
+    add_u64(o, "steps", (uint64_t)n);
+    add_u64(o, "peak_bytes", ps_demo_peak(stash, 0, n));
+    add_u64(o, "plain_peak_bytes", ps_demo_peak(plain, 0, n));
     return o;
 }
 
@@ -91,8 +112,9 @@ bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo
     add_u64(o, "layers", (uint64_t)plain->layers);
     json_object_object_add(o, "loss_identical",
                            json_object_new_boolean(ps_demo_identical(plain, stash)));
-    json_object_object_add(o, "plain", run_object(plain));
-    json_object_object_add(o, "stash", run_object(stash));
+    json_object_object_add(o, "plain", run_object(plain, first_told(stash)));
+    json_object_object_add(o, "stash", run_object(stash, first_told(stash)));
+    json_object_object_add(o, "learning", learning_object(plain, stash));
     for (size_t i = 0; i < N_COUNTERS; i++) {
         uint64_t value;
         const bool known = ps_demo_counter(stash, counters[i].name, &value);
@@ -104,7 +126,7 @@ bool ps_demo_print_json(const struct ps_demo_result *plain, const struct ps_demo
     add_u64(o, "layer_tail_bytes", plain->layer_tail_bytes);
     json_object_object_add(o, "steady", ps_demo_steady(stash));
     json_object_object_add(o, "phases", ps_demo_phases(stash));
-    json_object_object_add(o, "by_step", ps_demo_by_step(stash));
+    json_object_object_add(o, "by_step", ps_demo_by_step(plain, stash));
     json_object_object_add(o, "counters", json_object_get(stash->counters));
     puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_SPACED));
     json_object_put(o);
@@ -177,15 +199,23 @@ bool ps_demo_print_table(const struct ps_demo_result *plain, const struct ps_dem
 {
     char a[32];
     char b[32];
-    const bool less = stash->peak_bytes <= plain->peak_bytes;
-    const uint64_t difference =
-        less ? plain->peak_bytes - stash->peak_bytes : stash->peak_bytes - plain->peak_bytes;
+    const int64_t first = first_told(stash);
+    const uint64_t with = ps_demo_peak(stash, first, stash->n_steps);
+    const uint64_t without = ps_demo_peak(plain, first, plain->n_steps);
+    const bool less = with <= without;
+    const uint64_t difference = less ? without - with : with - without;
 
     printf("%" PRId64 " layers of experts, %" PRId64 " steps on %s\n\n", plain->layers,
            plain->n_steps, plain->device);
     printf("  %-34s %12s %12s\n", "", "plain", "stash");
-    printf("  %-34s %12s %12s\n", "peak device memory", text_of(plain->peak_bytes, a, sizeof(a)),
-           text_of(stash->peak_bytes, b, sizeof(b)));
+    printf("  %-34s %12s %12s\n",
+           first > 0 ? "peak device memory after learning" : "peak device memory",
+           text_of(without, a, sizeof(a)), text_of(with, b, sizeof(b)));
+    if (first > 0) {
+        printf("  %-34s %12s %12s\n", "while learning",
+               text_of(ps_demo_peak(plain, 0, first), a, sizeof(a)),
+               text_of(ps_demo_peak(stash, 0, first), b, sizeof(b)));
+    }
     printf("  %-34s %10.2f s %10.2f s\n", "time of the whole run", plain->seconds, stash->seconds);
     printf("  %-34s %12s\n\n", "losses and final weights",
            ps_demo_identical(plain, stash) ? "identical" : "DIFFERENT");

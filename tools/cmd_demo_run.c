@@ -99,16 +99,18 @@ static bool take_step(struct ps_demo_result *r, struct json_object *line)
 {
     if (r->n_steps == r->room) {
         const int64_t room = r->room == 0 ? 64 : 2 * r->room;
-        void *more = realloc(r->losses, (size_t)room * sizeof(*r->losses));
+        void *more = realloc(r->steps, (size_t)room * sizeof(*r->steps));
 
         if (more == NULL) {
             return false;
         }
-        r->losses = more;
+        r->steps = more;
         r->room = room;
     }
-    get_text(line, "loss", r->losses[r->n_steps], sizeof(r->losses[0]));
-    r->n_steps++;
+    struct ps_demo_step *step = &r->steps[r->n_steps++];
+
+    get_text(line, "loss", step->loss, sizeof(step->loss));
+    step->peak_bytes = get_u64(line, "peak_bytes");
     return true;
 }
 
@@ -118,7 +120,6 @@ static void take_end(struct ps_demo_result *r, struct json_object *line)
     get_text(line, "device", r->device, sizeof(r->device));
     r->simulated = get_u64(line, "simulated") != 0;
     r->layers = (int64_t)get_u64(line, "layers");
-    r->peak_bytes = get_u64(line, "peak_bytes");
     r->padding_bytes = get_u64(line, "padding_bytes");
     r->balanced_bytes = get_u64(line, "balanced_bytes");
     r->layer_tail_bytes = get_u64(line, "layer_tail_bytes");
@@ -129,7 +130,7 @@ static void show_progress(const struct ps_demo_setup *setup, const struct ps_dem
 {
     if (isatty(STDERR_FILENO)) {
         fprintf(stderr, "\r%s: step %lld, loss %.6g   ", setup->stash ? "with the stash" : "plain",
-                (long long)r->n_steps, strtod(r->losses[r->n_steps - 1], NULL));
+                (long long)r->n_steps, strtod(r->steps[r->n_steps - 1].loss, NULL));
     }
 }
 
@@ -266,7 +267,7 @@ bool ps_demo_run(const struct ps_demo_setup *setup, struct ps_demo_result *r)
 
 void ps_demo_result_fini(struct ps_demo_result *r)
 {
-    free(r->losses);
+    free(r->steps);
     json_object_put(r->counters);
     json_object_put(r->marks);
 }

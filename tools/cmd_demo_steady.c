@@ -21,6 +21,7 @@ static const struct {
     {"valid_bytes", "valid_bytes_stashed"},
     {"plan_misses", "plan_misses"},
     {"unplanned_touches", "unplanned_touches"},
+    {"unplanned_waits", "unplanned_waits"},
     {"throttle_waits", "throttle_waits"},
     {"idle_waits", "idle_waits"},
 };
@@ -80,15 +81,24 @@ static bool add_differences(const struct ps_demo_result *r, int64_t from, int64_
     return true;
 }
 
-/* The first step that began under a plan. */
-static int64_t first_steady(const struct ps_demo_result *r)
+uint64_t ps_demo_peak(const struct ps_demo_result *r, int64_t from, int64_t to)
 {
-    for (int64_t i = 0; i < r->n_steps; i++) {
+    uint64_t peak = 0;
+
+    for (int64_t i = from; i < to && i < r->n_steps; i++) {
+        peak = r->steps[i].peak_bytes > peak ? r->steps[i].peak_bytes : peak;
+    }
+    return peak;
+}
+
+int64_t ps_demo_first_steady(const struct ps_demo_result *r)
+{
+    for (int64_t i = 0; complete(r) && i < r->n_steps; i++) {
         if (strcmp(phase_of(r, i), "captured") == 0) {
             return i;
         }
     }
-    return r->n_steps < LEARNING_STEPS ? r->n_steps : LEARNING_STEPS;
+    return !complete(r) || r->n_steps < LEARNING_STEPS ? r->n_steps : LEARNING_STEPS;
 }
 
 struct json_object *ps_demo_steady(const struct ps_demo_result *stash)
@@ -96,7 +106,7 @@ struct json_object *ps_demo_steady(const struct ps_demo_result *stash)
     if (!complete(stash)) {
         return NULL;
     }
-    const int64_t first = first_steady(stash);
+    const int64_t first = ps_demo_first_steady(stash);
     struct json_object *o = json_object_new_object();
 
     json_object_object_add(o, "first_step", json_object_new_int64(first));
@@ -126,9 +136,10 @@ struct json_object *ps_demo_phases(const struct ps_demo_result *stash)
     return o;
 }
 
-struct json_object *ps_demo_by_step(const struct ps_demo_result *stash)
+struct json_object *ps_demo_by_step(const struct ps_demo_result *plain,
+                                    const struct ps_demo_result *stash)
 {
-    if (!complete(stash)) {
+    if (!complete(stash) || plain->n_steps != stash->n_steps) {
         return NULL;
     }
     struct json_object *all = json_object_new_array();
@@ -137,6 +148,9 @@ struct json_object *ps_demo_by_step(const struct ps_demo_result *stash)
         struct json_object *o = json_object_new_object();
 
         json_object_object_add(o, "phase", json_object_new_string(phase_of(stash, i)));
+        json_object_object_add(o, "peak_bytes", json_object_new_uint64(stash->steps[i].peak_bytes));
+        json_object_object_add(o, "plain_peak_bytes",
+                               json_object_new_uint64(plain->steps[i].peak_bytes));
         json_object_array_add(all, o);
         if (!add_differences(stash, i, i + 1, o)) {
             json_object_put(all);

@@ -20,7 +20,7 @@ COUNTERS = [
 ]
 STEADY = [
     "map_calls", "remaps", "host_syncs", "bytes_moved", "valid_bytes", "plan_misses", "unplanned_touches",
-    "throttle_waits", "idle_waits",
+    "unplanned_waits", "throttle_waits", "idle_waits",
 ]
 DRIFTS = ["microbatches", "sizes", "zero", "skip", "rename"]
 
@@ -94,6 +94,12 @@ def check_steps(command, *args):
     for name in STEADY:
         told = sum(step[name] for step in by_step[first:])
         assert min(step[name] for step in by_step) >= 0 and told == steady[name], f"{name}: {told} in {result}"
+    for name, key, part in (("stash", "peak_bytes", by_step[first:]), ("plain", "plain_peak_bytes", by_step[first:]),
+                            ("learning", "peak_bytes", by_step[:first]),
+                            ("learning", "plain_peak_bytes", by_step[:first])):
+        told = result[name][key if name == "learning" else "peak_bytes"]
+        assert told == max(step[key] for step in part) > 0, f"{key} of {name}: {result}"
+    assert result["learning"]["steps"] == first, f"learning: {result}"
     assert result["bytes_restored"] > 0, f"nothing was paged: {result}"
     assert result["padding_bytes"] > 2 * result["balanced_bytes"] > 0, f"at capacity 4: {result}"
 

@@ -9,22 +9,23 @@
 #include "tests/support/check_main.h"
 #include "tools/cmd_demo.h"
 
-static char plain_losses[3][PS_DEMO_LOSS_MAX] = {"0x1p+1", "0x1.8p+0", "0x1p+0"};
-static char stash_losses[3][PS_DEMO_LOSS_MAX];
+static struct ps_demo_step plain_steps[5] = {
+    {"0x1p+1", 50}, {"0x1.8p+0", 70}, {"0x1p+0", 60}, {"0x1p-1", 80}, {"0x1p-2", 75}};
+static struct ps_demo_step stash_steps[5];
 
-static struct ps_demo_result result(char (*losses)[PS_DEMO_LOSS_MAX], int64_t n_steps)
+static struct ps_demo_result result(struct ps_demo_step *steps, int64_t n_steps)
 {
-    struct ps_demo_result r = {.n_steps = n_steps, .losses = losses};
+    struct ps_demo_result r = {.n_steps = n_steps, .steps = steps};
 
-    memcpy(stash_losses, plain_losses, sizeof(stash_losses));
+    memcpy(stash_steps, plain_steps, sizeof(stash_steps));
     snprintf(r.weights, sizeof(r.weights), "0123456789abcdef");
     return r;
 }
 
 START_TEST(equal_runs_are_identical)
 {
-    const struct ps_demo_result plain = result(plain_losses, 3);
-    const struct ps_demo_result stash = result(stash_losses, 3);
+    const struct ps_demo_result plain = result(plain_steps, 3);
+    const struct ps_demo_result stash = result(stash_steps, 3);
 
     ck_assert(ps_demo_identical(&plain, &stash));
 }
@@ -32,18 +33,18 @@ END_TEST
 
 START_TEST(one_other_loss_is_seen)
 {
-    const struct ps_demo_result plain = result(plain_losses, 3);
-    const struct ps_demo_result stash = result(stash_losses, 3);
+    const struct ps_demo_result plain = result(plain_steps, 3);
+    const struct ps_demo_result stash = result(stash_steps, 3);
 
-    snprintf(stash_losses[_i], sizeof(stash_losses[_i]), "0x1.000001p+0");
+    snprintf(stash_steps[_i].loss, sizeof(stash_steps[_i].loss), "0x1.000001p+0");
     ck_assert_msg(!ps_demo_identical(&plain, &stash), "step %d", _i);
 }
 END_TEST
 
 START_TEST(other_weights_are_seen)
 {
-    const struct ps_demo_result plain = result(plain_losses, 3);
-    struct ps_demo_result stash = result(stash_losses, 3);
+    const struct ps_demo_result plain = result(plain_steps, 3);
+    struct ps_demo_result stash = result(stash_steps, 3);
 
     stash.weights[15] = 'e';
     ck_assert(!ps_demo_identical(&plain, &stash));
@@ -52,9 +53,9 @@ END_TEST
 
 START_TEST(a_missing_step_is_seen)
 {
-    const struct ps_demo_result plain = result(plain_losses, 3);
-    const struct ps_demo_result stash = result(stash_losses, 2);
-    const struct ps_demo_result none = result(stash_losses, 0);
+    const struct ps_demo_result plain = result(plain_steps, 3);
+    const struct ps_demo_result stash = result(stash_steps, 2);
+    const struct ps_demo_result none = result(stash_steps, 0);
 
     ck_assert(!ps_demo_identical(&plain, &stash));
     ck_assert(!ps_demo_identical(&none, &none));
@@ -63,7 +64,7 @@ END_TEST
 
 START_TEST(a_missing_counter_is_no_zero)
 {
-    struct ps_demo_result stash = result(stash_losses, 3);
+    struct ps_demo_result stash = result(stash_steps, 3);
     uint64_t value = 7;
 
     ck_assert(!ps_demo_counter(&stash, "errors", &value));
@@ -79,9 +80,9 @@ END_TEST
 /* The stash's line at the begin of a step: all counters are n, but for valid_bytes_stashed. */
 static void add_mark(struct ps_demo_result *r, const char *phase, unsigned n)
 {
-    static const char *const names[] = {"map_calls",      "remaps",      "host_syncs",
-                                        "bytes_moved",    "plan_misses", "unplanned_touches",
-                                        "throttle_waits", "idle_waits"};
+    static const char *const names[] = {"map_calls",       "remaps",         "host_syncs",
+                                        "bytes_moved",     "plan_misses",    "unplanned_touches",
+                                        "unplanned_waits", "throttle_waits", "idle_waits"};
     struct json_object *mark = json_object_new_object();
     struct json_object *counters = json_object_new_object();
 
@@ -109,15 +110,17 @@ START_TEST(steady_steps_are_those_under_a_plan)
 {
     static const char *const phases[] = {"begin",    "capture",  "capture",
                                          "captured", "captured", "begin"};
-    struct ps_demo_result r = result(stash_losses, 5);
+    const struct ps_demo_result plain = result(plain_steps, 5);
+    struct ps_demo_result r = result(stash_steps, 5);
 
     for (unsigned i = 0; i < 6; i++) {
         add_mark(&r, phases[i], i * i);
     }
     struct json_object *steady = ps_demo_steady(&r);
     struct json_object *n_steps = ps_demo_phases(&r);
-    struct json_object *by_step = ps_demo_by_step(&r);
+    struct json_object *by_step = ps_demo_by_step(&plain, &r);
 
+    ck_assert_int_eq(ps_demo_first_steady(&r), 3);
     ck_assert_int_eq(number(steady, "first_step"), 3);
     ck_assert_int_eq(number(steady, "steps"), 2);
     ck_assert_int_eq(number(steady, "remaps"), 25 - 9);
@@ -127,6 +130,8 @@ START_TEST(steady_steps_are_those_under_a_plan)
     ck_assert_int_eq(number(n_steps, "captured"), 2);
     ck_assert_uint_eq(json_object_array_length(by_step), 5);
     ck_assert_int_eq(number(json_object_array_get_idx(by_step, 4), "idle_waits"), 25 - 16);
+    ck_assert_int_eq(number(json_object_array_get_idx(by_step, 4), "peak_bytes"), 75);
+    ck_assert_int_eq(number(json_object_array_get_idx(by_step, 3), "plain_peak_bytes"), 80);
     json_object_put(steady);
     json_object_put(n_steps);
     json_object_put(by_step);
@@ -134,9 +139,21 @@ START_TEST(steady_steps_are_those_under_a_plan)
 }
 END_TEST
 
+START_TEST(a_peak_is_that_of_the_steps_asked_for)
+{
+    const struct ps_demo_result r = result(plain_steps, 5);
+
+    ck_assert_uint_eq(ps_demo_peak(&r, 0, 3), 70);
+    ck_assert_uint_eq(ps_demo_peak(&r, 2, 3), 60);
+    ck_assert_uint_eq(ps_demo_peak(&r, 0, 5), 80);
+    ck_assert_uint_eq(ps_demo_peak(&r, 4, 9), 75);
+    ck_assert_uint_eq(ps_demo_peak(&r, 3, 3), 0);
+}
+END_TEST
+
 START_TEST(without_a_plan_two_steps_are_left_out)
 {
-    struct ps_demo_result r = result(stash_losses, _i);
+    struct ps_demo_result r = result(stash_steps, _i);
 
     for (unsigned i = 0; i <= (unsigned)_i; i++) {
         add_mark(&r, "begin", i);
@@ -152,9 +169,10 @@ END_TEST
 
 START_TEST(missing_lines_and_counters_make_no_zeros)
 {
-    struct ps_demo_result r = result(stash_losses, 3);
+    struct ps_demo_result r = result(stash_steps, 3);
 
     ck_assert_ptr_null(ps_demo_steady(&r));
+    ck_assert_int_eq(ps_demo_first_steady(&r), 3);
     for (unsigned i = 0; i < 3; i++) {
         add_mark(&r, "begin", i);
     }
@@ -167,7 +185,7 @@ START_TEST(missing_lines_and_counters_make_no_zeros)
     ck_assert(json_object_object_get_ex(last, "counters", &counters) != 0);
     json_object_object_del(counters, "host_syncs");
     ck_assert_ptr_null(ps_demo_steady(&r));
-    ck_assert_ptr_null(ps_demo_by_step(&r));
+    ck_assert_ptr_null(ps_demo_by_step(&r, &r));
     json_object_put(r.marks);
 }
 END_TEST
@@ -183,6 +201,7 @@ int main(void)
     tcase_add_test(t, a_missing_step_is_seen);
     tcase_add_test(t, a_missing_counter_is_no_zero);
     tcase_add_test(t, steady_steps_are_those_under_a_plan);
+    tcase_add_test(t, a_peak_is_that_of_the_steps_asked_for);
     tcase_add_loop_test(t, without_a_plan_two_steps_are_left_out, 1, 5);
     tcase_add_test(t, missing_lines_and_counters_make_no_zeros);
     suite_add_tcase(s, t);

@@ -275,13 +275,13 @@ uint64_t demo_used_bytes(const struct demo_device *dev)
     return total - unused;
 }
 
-bool demo_exact_peak(const struct demo_device *dev, uint64_t *bytes_p)
+bool demo_take_exact_peak(const struct demo_device *dev, uint64_t *bytes_p)
 {
-    uint64_t (*stat)(const char *) = NULL;
-    *(void **)&stat = dlsym(dev->library, "simcuda_stat");
-    if (stat == NULL) {
+    uint64_t (*take)(void) = NULL;
+    *(void **)&take = dlsym(dev->library, "simcuda_take_peak");
+    if (take == NULL) {
         return false;
     }
-    *bytes_p = stat("device_bytes_peak");
+    *bytes_p = take();
     return true;
 }

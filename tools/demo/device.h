@@ -93,7 +93,10 @@ void demo_stream_order(const struct demo_device *dev, CUstream before, CUstream 
 
 /* Bytes of device memory in use, as the driver reports them. */
 uint64_t demo_used_bytes(const struct demo_device *dev);
-/* The driver's own exact peak in *bytes_p, where it keeps one. */
-bool demo_exact_peak(const struct demo_device *dev, uint64_t *bytes_p);
+/*
+ * The driver's own exact peak since the call before in *bytes_p, where it keeps one; what is in use
+ * now begins the next.
+ */
+bool demo_take_exact_peak(const struct demo_device *dev, uint64_t *bytes_p);
 
 #endif

@@ -161,14 +161,13 @@ int main(int argc, char **argv)
         const float loss = train_step(&model, &worker, stream, step);
         printf("{\"step\": %" PRId64 ", \"loss\": \"%a\", \"used_bytes\": %" PRIu64
                ", \"peak_bytes\": %" PRIu64 "}\n",
-               step, (double)loss, demo_used_bytes(&dev), demo_sampler_peak(&sampler));
+               step, (double)loss, demo_used_bytes(&dev), demo_sampler_take(&sampler));
         fflush(stdout);
     }
     nvtxRangePushA("steps done");
     nvtxRangePop();
     demo_sampler_stop(&sampler);
-    const uint64_t peak = demo_sampler_peak(&sampler);
-    print_end(&model, demo_model_checksum(&model, stream), peak);
+    print_end(&model, demo_model_checksum(&model, stream), sampler.most);
     worker_stop(&worker);
     demo_model_fini(&model, stream);
     demo_stream_wait(&dev, stream);

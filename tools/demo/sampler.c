@@ -31,11 +31,11 @@ static void *sample(void *arg)
 
 void demo_sampler_start(struct demo_sampler *s, const struct demo_device *dev)
 {
-    uint64_t unused;
     s->dev = dev;
+    s->most = 0;
     atomic_init(&s->stop, false);
     atomic_init(&s->peak, 0);
-    s->exact = demo_exact_peak(dev, &unused);
+    s->exact = demo_take_exact_peak(dev, &s->most);
     if (!s->exact && pthread_create(&s->thread, NULL, sample, s) != 0) {
         fprintf(stderr, "pagedstash-demo: cannot start the sampling thread\n");
         exit(EXIT_FAILURE);
@@ -50,12 +50,13 @@ void demo_sampler_stop(struct demo_sampler *s)
     }
 }
 
-uint64_t demo_sampler_peak(struct demo_sampler *s)
+uint64_t demo_sampler_take(struct demo_sampler *s)
 {
     uint64_t bytes = 0;
-    if (s->exact && demo_exact_peak(s->dev, &bytes)) {
-        return bytes;
+    if (!s->exact || !demo_take_exact_peak(s->dev, &bytes)) {
+        note(s);
+        bytes = atomic_exchange(&s->peak, 0);
     }
-    note(s);
-    return atomic_load(&s->peak);
+    s->most = bytes > s->most ? bytes : s->most;
+    return bytes;
 }

@@ -18,12 +18,13 @@ struct demo_sampler {
     bool exact; /* the driver keeps the peak itself: no thread */
     pthread_t thread;
     atomic_bool stop;      /* set by demo_sampler_stop, read by the thread */
-    _Atomic uint64_t peak; /* written by the thread, read by any */
+    _Atomic uint64_t peak; /* since the last call; raised by the thread, restarted by another */
+    uint64_t most;         /* of all that was told */
 };
 
 void demo_sampler_start(struct demo_sampler *s, const struct demo_device *dev);
 void demo_sampler_stop(struct demo_sampler *s);
-/* Peak bytes so far, at least what is in use now. */
-uint64_t demo_sampler_peak(struct demo_sampler *s);
+/* Peak bytes since the last call, or since the start: at least what is in use now. One thread. */
+uint64_t demo_sampler_take(struct demo_sampler *s);
 
 #endif

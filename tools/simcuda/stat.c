@@ -6,7 +6,7 @@
 #include "tools/simcuda/core.h"
 
 SIM_API uint64_t simcuda_stat(const char *name);
-SIM_API void simcuda_reset_peak(void);
+SIM_API uint64_t simcuda_take_peak(void);
 
 static uint64_t calls_of(const char *entry)
 {
@@ -36,9 +36,12 @@ uint64_t simcuda_stat(const char *name)
     return value;
 }
 
-void simcuda_reset_peak(void)
+/* "device_bytes_peak"; what is in use now begins the next. Nothing comes between the two. */
+uint64_t simcuda_take_peak(void)
 {
     sim_lock();
+    const uint64_t peak = sim_phys_peak();
     sim_phys_reset_peak();
     sim_unlock();
+    return peak;
 }
