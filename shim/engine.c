@@ -394,7 +394,7 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
         e->ctx = ctx;
         e->state = PS_ENGINE_MAKING;
         e->flights_end = &e->flights;
-        ps_segment_init(&e->learner.segment, false);
+        ps_segment_init(&e->learner.segment, ps_options.step[0] != '\0');
         e->next = engines;
         engines = e;
     }

@@ -49,6 +49,7 @@ struct ps_copy {
     struct ps_copy *next;
     struct ps_site *site;
     struct ps_seg_id seg;       /* of the tensor */
+    uint32_t traced;            /* the tensor's number in the trace */
     uint64_t bytes, home_bytes; /* of the tensor: what is behind home_bytes is stored */
     uint64_t table;             /* device address of its page table */
     uint64_t entry;             /* first entry in the table arena */

@@ -19,6 +19,7 @@
 #include "policy/base/assert.h"
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
+#include "shim/trace_valid.h"
 
 /* Far above any group's compute; a wait that long can only be a cycle through this thread (hazards, A2). */
 #define THROTTLE_MAX_S 10
@@ -212,6 +213,7 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
         b->device_pages += c->device_pages;
         c->site = t->site;
         c->seg = t->seg;
+        c->traced = ps_trace_number(t->slot.base);
         c->bytes = t->bytes;
         c->home_bytes = t->home_bytes;
         tail_item(e, t, c, &b->items[n]);

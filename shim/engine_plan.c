@@ -8,6 +8,7 @@
 #include "policy/base/assert.h"
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
+#include "shim/trace_valid.h"
 
 #define LEAD 2 /* groups looked ahead for one that is out */
 
@@ -158,6 +159,19 @@ void ps_learn_push(struct ps_engine *e, struct ps_thread *th)
     }
 }
 
+void ps_learn_step(struct ps_engine *e)
+{
+    struct ps_cut cut;
+
+    if (e->state != PS_ENGINE_READY || e->ended) {
+        return;
+    }
+    ps_segment_step(&e->learner.segment, now_ns(), &cut);
+    if (cut.cut) {
+        ps_learn_cut(e, &cut);
+    }
+}
+
 void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id)
 {
     ps_segment_pop(&e->learner.segment, id, now_ns());
@@ -224,6 +238,7 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
     e->learner.step_moved += stored;
     e->learner.step_valid += valid;
     ps_segment_valid(&e->learner.segment, c->seg, valid);
+    ps_trace_valid(c->traced, valid);
 }
 
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g)

@@ -42,6 +42,8 @@ struct ps_thread;
 
 /* A region's push; may make a plan and its places: lock let go and taken again. */
 void ps_learn_push(struct ps_engine *e, struct ps_thread *th);
+/* The push of the range that begins steps (PAGEDSTASH_STEP); likewise. */
+void ps_learn_step(struct ps_engine *e);
 void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id);
 void ps_learn_group(struct ps_engine *e, struct ps_group *g); /* made in the thread's instance */
 void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal);

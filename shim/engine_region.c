@@ -4,6 +4,7 @@
  *
  * Any thread. Names are interned under the lock; a thread's stack is its own.
  */
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,25 @@ static void at_push(struct ps_thread *th)
     ps_guard_leave(&guard);
 }
 
+/* A range that may begin a step, in the current context. */
+static void at_range(const char *range)
+{
+    struct ps_guard guard;
+    if (ps_options.step[0] == '\0' || fnmatch(ps_options.step, range, 0) != 0) {
+        return;
+    }
+    ps_count(step_ranges, 1);
+    ps_guard_enter(&guard);
+    pthread_mutex_lock(&ps_lock);
+    struct ps_engine *e = ps_engine_find(guard.current);
+    if (e != NULL) {
+        ps_engine_poll(e);
+        ps_learn_step(e);
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_guard_leave(&guard);
+}
+
 void ps_region_push(const char *name)
 {
     struct ps_thread *th = ps_paging() ? ps_thread_self() : NULL;
@@ -115,6 +135,7 @@ void ps_region_push(const char *name)
     if (number == 0) {
         ps_observe_range(name);
     }
+    at_range(name);
     const enum ps_region_act act = ps_region_stack_push(&th->stack, number);
     if (act == PS_REGION_CLOSE_OPEN) {
         close_instance(th);

@@ -165,6 +165,11 @@ void ps_observe_range(const char *name)
 
 static void advise(void)
 {
+    if (ps_options.step[0] != '\0' && ps_counter(step_ranges) == 0 && ps_counter(tensors) > 0) {
+        ps_warn(
+            "none of %llu NVTX ranges matched PAGEDSTASH_STEP='%s', so no step was learned: unset, steps are found",
+            (unsigned long long)ps_counter(ranges_seen), ps_options.step);
+    }
     if (ps_counter(async_allocs_seen) == 0 || ps_counter(region_instances) > 0) {
         return;
     }

@@ -14,6 +14,7 @@
 #define PS_COUNTERS                                                                                \
     PS_COUNTER(region_instances, "region instances opened")                                        \
     PS_COUNTER(ranges_seen, "NVTX ranges pushed, matching or not")                                 \
+    PS_COUNTER(step_ranges, "ranges pushed that begin a step (PAGEDSTASH_STEP)")                   \
     PS_COUNTER(tensors, "allocations taken over")                                                  \
     PS_COUNTER(tensor_bytes, "bytes of allocations taken over")                                    \
     PS_COUNTER(async_allocs_seen, "stream-ordered allocations seen, ours or not")                  \
@@ -47,7 +48,7 @@
     PS_COUNTER(remaps, "the other calls that map or unmap memory")                                 \
     PS_COUNTER(pins, "tensors pinned until freed")                                                 \
     PS_COUNTER(host_syncs, "host waits outside a region boundary")                                 \
-    PS_COUNTER(unplanned_waits, "host waits of unplanned touches, for a stash that is on its way")    \
+    PS_COUNTER(unplanned_waits, "host waits of unplanned touches, for a stash that is on its way") \
     PS_COUNTER(throttle_waits, "host waits at a region boundary")                                  \
     PS_COUNTER(idle_waits, "of those, ended with the GPU's queue empty")                           \
     PS_COUNTER(give_backs, "allocations of the job tried again after giving memory back")          \

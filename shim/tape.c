@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is recorded of this process, for the tape and for the trace (trace.c): buffer, file, threads, names, functions,
- * allocations, counts. Any thread; all state is under `lock`, but for a thread's own, which only that thread touches. Driver calls (names and
- * layouts of functions, the current context) are made before the lock is taken.
+ * What is recorded of this process, for the tape and for the trace (trace.c): buffer, file, threads, names,
+ * functions, allocations, counts. Any thread; all state is under `lock`, but for a thread's own, which only that
+ * thread touches. Driver calls (names and layouts of functions, the current context) are made before the lock is
+ * taken.
  */
 #include "shim/tape.h"
 
@@ -59,11 +60,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int fd = -1;
 static uint8_t *buffer;
 static size_t used;
-static uint64_t last_time;
 static struct thread *threads;
 static struct text *texts[N_BUCKETS];
 static struct function *functions[N_BUCKETS];
-static uint64_t n_texts, n_functions;
+static uint64_t last_time, n_texts, n_functions;
 static uint32_t n_numbers, n_threads;
 static struct ps_spans spans;
 static struct ps_named named;
@@ -78,17 +78,14 @@ static __thread struct thread *self __attribute__((tls_model("initial-exec")));
 static void give_up(const char *what)
 {
     ps_warn("%s: %m; the %s ends here", what, taping ? "tape" : "trace");
-    if (!taping) {
-        ps_trace_flag = false;
-    }
+    ps_trace_flag = ps_trace_flag && taping;
     taping = false;
     atomic_store_explicit(&ps_tape_flag, ps_trace_flag, memory_order_relaxed);
 }
 
 static bool open_file(void)
 {
-    char path[PS_OPT_TEXT_MAX + 128];
-    char pattern[PS_OPT_TEXT_MAX + 32];
+    char path[PS_OPT_TEXT_MAX + 128], pattern[PS_OPT_TEXT_MAX + 32];
 
     snprintf(pattern, sizeof(pattern), "%s/pagedstash-%%h-%%p.tape", ps_options.tape);
     ps_log_expand_path(pattern, path, sizeof(path));
@@ -306,11 +303,9 @@ void ps_tape_push(const char *name)
         return;
     }
     const uint64_t id = intern(name);
-    uint32_t number = 0;
+    const bool matches = ps_patterns_match(&patterns, name, region);
+    const uint32_t number = matches ? (uint32_t)intern(region) + 1 : 0;
 
-    if (ps_patterns_match(&patterns, name, region)) {
-        number = (uint32_t)intern(region) + 1;
-    }
     put(PS_TAPE_PUSH, &id, NULL, 0);
     ps_trace_tell_small(self->number);
     ps_trace_mark(self->number, "push", name);
@@ -388,8 +383,7 @@ static void name_word(void *arg, uint32_t offset, uint64_t word)
 
 static void names_begin(void)
 {
-    named.n_live = 0;
-    named.n_dead = 0;
+    named.n_live = named.n_dead = 0;
 }
 
 static void name_range(CUdeviceptr address, size_t bytes)
@@ -741,20 +735,28 @@ void ps_tape_put_fill(const struct ps_tape_fill *f)
     leave(saved);
 }
 
-void ps_trace_valid(CUdeviceptr base, uint64_t bytes)
+uint32_t ps_trace_number(uint64_t base)
+{
+    const int saved = errno;
+    uint32_t number = PS_TRACE_NOBODY;
+
+    if (ps_tape_on() && enter()) {
+        const struct ps_span *span = ps_spans_live(&spans, base);
+
+        number = span != NULL && span->tensor && span->base == base ? span->number : number;
+        leave(saved);
+    }
+    return number;
+}
+
+void ps_trace_valid(uint32_t number, uint64_t bytes)
 {
     const int saved = errno;
 
-    if (!ps_tape_on() || !enter()) {
-        return;
+    if (number != PS_TRACE_NOBODY && ps_tape_on() && enter()) {
+        ps_trace_tell_valid(self->number, number, bytes);
+        leave(saved);
     }
-    const struct ps_span *span = ps_spans_live(&spans, base);
-
-    span = span == NULL ? ps_spans_dead(&spans, base) : span;
-    if (span != NULL && span->tensor && span->base == base) {
-        ps_trace_tell_valid(self->number, span, bytes);
-    }
-    leave(saved);
 }
 
 /* ---- start and end ---- */
@@ -791,8 +793,7 @@ void ps_tape_exit(void)
 void ps_tape_forked(void)
 {
     if (!taping && n_threads == 0) {
-        pthread_mutex_init(&lock,
-                           NULL); /* nothing was recorded: the child is like any other process */
+        pthread_mutex_init(&lock, NULL); /* nothing was recorded: like any other process */
         return;
     }
     atomic_store_explicit(&ps_tape_flag, false, memory_order_relaxed);

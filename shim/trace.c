@@ -273,9 +273,9 @@ void ps_trace_free(uint32_t thread, const struct ps_span *span, unsigned form, C
     put_span("free", thread, span, form == PS_TAPE_ALLOC_ASYNC ? stream : NO_STREAM, NULL);
 }
 
-void ps_trace_tell_valid(uint32_t thread, const struct ps_span *span, uint64_t bytes)
+void ps_trace_tell_valid(uint32_t thread, uint32_t number, uint64_t bytes)
 {
-    const struct ps_span part = {.bytes = bytes, .number = span->number};
+    const struct ps_span part = {.bytes = bytes, .number = number};
 
     put_span("valid", thread, &part, NO_STREAM, NULL);
 }

@@ -2,8 +2,8 @@
 /*
  * The trace (PAGEDSTASH_TRACE): ranges, allocations, frees and the calls that name tensors, as lines of text for
  * `pagedstash replay`; docs/trace.md has the format. Unlike a tape it changes nothing: the stash works as ever. The
- * recorder of tapes (tape.c) sees the calls, knows the allocations and writes here; all but start and
- * ps_trace_valid are called with its lock held, by a thread that it has numbered.
+ * recorder of tapes (tape.c) sees the calls, knows the allocations and writes here; all but start are called with its
+ * lock held, by a thread that it has numbered.
  */
 #ifndef PS_SHIM_TRACE_H
 #define PS_SHIM_TRACE_H
@@ -15,6 +15,7 @@
 
 #include "policy/spans.h"
 #include "shim/tape.h"
+#include "shim/trace_valid.h"
 
 /* Smaller allocations are told as one sum. */
 #define PS_TRACE_SMALL_BYTES ((uint64_t)1 << 20)
@@ -38,14 +39,8 @@ void ps_trace_launch(uint32_t thread, CUstream stream, const struct ps_named *na
                      const char *name);
 void ps_trace_copy(uint32_t thread, const struct ps_tape_copy *c, const struct ps_named *named);
 void ps_trace_fill(uint32_t thread, const struct ps_tape_fill *f, const struct ps_named *named);
-void ps_trace_tell_valid(uint32_t thread, const struct ps_span *span, uint64_t bytes);
+void ps_trace_tell_valid(uint32_t thread, uint32_t number, uint64_t bytes);
 /* The sum of small allocations, if it has changed. */
 void ps_trace_tell_small(uint32_t thread);
-
-/*
- * tape.c. From the engine, with its own lock held: of the tensor that lives (or lived last) at this base, `bytes` from
- * its start hold everything that is not uniform. May come late. One load while no trace is written.
- */
-void ps_trace_valid(CUdeviceptr base, uint64_t bytes);
 
 #endif
