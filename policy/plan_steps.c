@@ -350,6 +350,12 @@ static enum ps_status find_sites(struct ps_planning *p)
     return status;
 }
 
+/* Before its group could leave: locals of a function live on a little beyond its pop. */
+static bool dies_in_place(const struct ps_planning_group *g, uint32_t died)
+{
+    return died < (g->after_pop != NONE ? g->after_pop : g->pop);
+}
+
 /* Sizes, valid bytes and class of the sites. */
 static void measure_sites(struct ps_planning *p)
 {
@@ -367,7 +373,8 @@ static void measure_sites(struct ps_planning *p)
 
             site->n_tensors++;
             site->bytes = given->bytes > site->bytes ? given->bytes : site->bytes;
-            site->temporary = site->temporary && tensor->died < s->groups[given->group].pop;
+            site->temporary =
+                site->temporary && dies_in_place(&s->groups[given->group], tensor->died);
             if (given->valid != PS_PLAN_UNKNOWN) {
                 site->n_known++;
                 site->valid_sum += given->valid < given->bytes ? given->valid : given->bytes;

@@ -144,7 +144,8 @@ void ps_segment_end(struct ps_segment *s, struct ps_cut *cut_p);
 uint32_t ps_segment_matching(const struct ps_segment *s);
 
 /*
- * The kind's last two steps as one, in arrays of its own: tensors of either, the larger sizes, valid and other bytes.
+ * The kind's last two steps as one, in arrays of its own: tensors of either, the larger sizes and other
+ * bytes, the mean of the valid bytes.
  * *same_returns_p: both return the same groups at the same places; if not, they stand as in the latest.
  */
 enum ps_status PS_MUST_CHECK ps_kind_merge(const struct ps_kind *kind, struct ps_plan_step *step_p,

@@ -49,9 +49,10 @@ static uint32_t *place(const struct merging *m, enum ps_plan_kind kind, uint32_t
 static void merge_tensor(struct ps_plan_tensor *to, const struct ps_plan_tensor *from)
 {
     to->bytes = from->bytes > to->bytes ? from->bytes : to->bytes;
-    if (to->valid == PS_PLAN_UNKNOWN ||
-        (from->valid != PS_PLAN_UNKNOWN && from->valid > to->valid)) {
+    if (to->valid == PS_PLAN_UNKNOWN) {
         to->valid = from->valid;
+    } else if (from->valid != PS_PLAN_UNKNOWN) {
+        to->valid = (to->valid + from->valid + 1) / 2; /* the larger one would make every home too large */
     }
 }
 

@@ -18,7 +18,8 @@
 #define POOL_PERCENT    10
 #define STALE_STEPS     32 /* a kind of step not seen for so many is not planned for */
 #define FLIGHTS_FIRST   3  /* groups on their way at once, when the plan is taken up */
-#define FLIGHTS         8  /* and later: so far the host may run ahead without waiting for pages */
+#define FLIGHTS         8  /* and later, if that is cheap: so far the host runs ahead without waiting for pages */
+#define CHEAP_BYTES     ((uint64_t)1 << 30)
 #define FAILURES_MAX    4  /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
@@ -135,7 +136,7 @@ static bool take_down(struct ps_engine *e)
         return true;
     }
     ps_places_tidy(e);
-    while (ps_places_idle(p) && (f = ps_places_pending(p)) != NULL) {
+    while (e->places == p && (f = ps_places_pending(p)) != NULL) {
         ps_fence_ref(f);
         ps_count(host_syncs, 1);
         pthread_mutex_unlock(&ps_lock);
@@ -145,6 +146,7 @@ static bool take_down(struct ps_engine *e)
         if (r != CUDA_SUCCESS) {
             return false;
         }
+        ps_places_tidy(e);
     }
     if (e->places != p || !ps_places_idle(p)) {
         return false;
@@ -187,16 +189,20 @@ static void take_up(struct ps_engine *e)
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);
     ps_count(plans, 1);
-    want_pages(e, &p->plan, FLIGHTS);
+    if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
+        want_pages(e, &p->plan, FLIGHTS);
+    }
     ps_observe_phase(PS_PHASE_CAPTURED);
 }
 
 /* Did the step that has just ended go otherwise than planned? */
-static bool drifted(struct ps_learner *l, const struct ps_cut *cut)
+static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
 {
+    struct ps_learner *l = &e->learner;
     const bool off = l->step_misses > 0 ||
                      l->step_moved * 100 > l->step_valid * REMAKE_PERCENT;
     l->n_off = off && cut->complete ? l->n_off + 1 : 0;
+    ps_learn_watch(e, l->n_off > 0);
     return l->n_off >= 2 && cut->known;
 }
 
@@ -208,7 +214,7 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     }
     l->busy = true;
     ps_engine_poll(e);
-    const bool off = e->places != NULL && drifted(l, cut);
+    const bool off = e->places != NULL && drifted(e, cut);
     const bool ready = cut->known && cut->kind != PS_KIND_NONE &&
                        worth(l, &l->segment.kinds[cut->kind]);
     if (e->places == NULL && !l->left_alone) {

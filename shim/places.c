@@ -548,7 +548,9 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
         return PS_PLACE_MISS;
     }
     struct ps_place *place = &set->places[planned - e->places->plan.sites - set->first_site];
-    if (place->owner != NULL || place->slot.bytes < bytes) {
+    /* The set was ready for the stream of the group's first allocation; this may be another. */
+    if (place->owner != NULL || place->slot.bytes < bytes ||
+        !ready_for(e, place->ready, ps_stream_key(e->ctx, stream))) {
         return PS_PLACE_MISS;
     }
     struct ps_tensor *t = calloc(1, sizeof(*t));

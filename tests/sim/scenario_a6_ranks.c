@@ -7,6 +7,7 @@
  *   early     a microbatch at a time: the gradient's receive is posted before the forward that leads to it
  *   1f1b      a microbatch ahead: the next activations go out before the last gradient comes in
  *   foreign   as 1f1b; what is saved is also read on the receiving stream, in front of a receive
+ *   posted    as early, and the next gradient's receive is posted before tensors are freed behind it
  *   record    as foreign; freed on a stream that waits for all users, the receiving stream included
  */
 #include <pthread.h>
@@ -18,9 +19,10 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 
 #define N_LAYERS  3
 #define N_BATCHES 5
-#define N_STEPS   2
 
-static bool ahead, foreign, recorded;
+static unsigned n_steps = 2; /* with a number behind the kind: so many, and the host waits for none of them */
+static bool waits = true;
+static bool ahead, foreign, recorded, posted;
 
 static struct rank {
     uint64_t number;
@@ -147,6 +149,23 @@ static void read_aside(unsigned batch)
     }
 }
 
+/* What is freed after the next receive was posted is idle once that has come: after the next forward. */
+static void first_stage_posted(uint64_t step)
+{
+    if (step == 0) {
+        post_receive(0);
+    }
+    for (unsigned b = 0; b < N_BATCHES; b++) {
+        forward(b, step * 1000 + 10 * b);
+        post_send(b);
+        if (b + 1 < N_BATCHES || step + 1 < n_steps) {
+            sc_order(me->compute, me->in);
+            post_receive((b + 1) % N_BATCHES);
+        }
+        backward(b);
+    }
+}
+
 static void first_stage(uint64_t step)
 {
     for (unsigned b = 0; b < N_BATCHES; b++) {
@@ -222,14 +241,22 @@ static void *run(void *arg)
 {
     me = arg;
     sc_ok(cuCtxSetCurrent(me->ctx));
-    for (uint64_t step = 0; step < N_STEPS; step++) {
-        if (me->number == 0) {
+    for (uint64_t step = 0; step < n_steps; step++) {
+        if (me->number == 0 && posted) {
+            first_stage_posted(step);
+        } else if (me->number == 0) {
             first_stage(step);
         } else {
             last_stage(step);
         }
-        sc_ok(cuStreamSynchronize(me->compute));
-        sc_ok(cuCtxSynchronize());
+        if (waits || step + 1 == n_steps) {
+            sc_ok(cuStreamSynchronize(me->compute));
+            sc_ok(cuCtxSynchronize());
+        } else {
+            /* What came, and what went, is overwritten in the next step. */
+            sc_order(me->compute, me->in);
+            sc_order(me->out, me->compute);
+        }
     }
     return NULL;
 }
@@ -249,9 +276,14 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "1f1b";
     pthread_t thread;
 
-    ahead = strcmp(kind, "early") != 0;
-    recorded = strcmp(kind, "record") == 0;
-    foreign = recorded || strcmp(kind, "foreign") == 0;
+    posted = strcmp(kind, "posted") == 0;
+    ahead = !posted && strcmp(kind, "early") != 0;
+    recorded = posted || strcmp(kind, "record") == 0;
+    if (argc > 2) {
+        n_steps = (unsigned)strtoul(argv[2], NULL, 10);
+        waits = false;
+    }
+    foreign = (recorded && !posted) || strcmp(kind, "foreign") == 0;
     nvtxMarkA("start");
     sc_ok(cuInit(0));
     for (unsigned i = 0; i < 2; i++) {
