@@ -9,6 +9,8 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "policy/base/assert.h"
@@ -86,6 +88,29 @@ static struct ps_pool_piece *make_ring(struct ps_engine *e)
     return ring;
 }
 
+/*
+ * Memory of the process in large pages, there before the driver is asked to pin it: cuMemHostAlloc finds its pages one by
+ * one under locks that the job's calls need too (36 ms for 64 MiB, H200, driver 580).
+ */
+static void *map_piece(uint64_t bytes)
+{
+    const uint64_t align = (uint64_t)2 << 20;
+    char *at = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return NULL;
+    }
+    const uint64_t skip = (align - (uintptr_t)at % align) % align;
+    if (skip > 0) {
+        munmap(at, skip);
+    }
+    munmap(at + skip + bytes, align - skip);
+    at += skip;
+    madvise(at, bytes, MADV_HUGEPAGE);
+    madvise(at, bytes, MADV_DONTFORK);
+    memset(at, 0, bytes);
+    return at;
+}
+
 static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
 {
     struct ps_host_piece *piece = calloc(1, sizeof(*piece));
@@ -93,9 +118,17 @@ static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
         *r_p = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
-    *r_p = ps_driver.cuMemHostAlloc(&piece->base, e->pool.host.piece_bytes,
-                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    const uint64_t bytes = e->pool.host.piece_bytes;
+    piece->base = map_piece(bytes);
+    *r_p = piece->base == NULL ?
+               CUDA_ERROR_OUT_OF_MEMORY :
+               ps_driver.cuMemHostRegister(piece->base, bytes,
+                                           CU_MEMHOSTREGISTER_PORTABLE |
+                                               CU_MEMHOSTREGISTER_DEVICEMAP);
     if (*r_p != CUDA_SUCCESS) {
+        if (piece->base != NULL) {
+            munmap(piece->base, bytes);
+        }
         free(piece);
         return NULL;
     }
@@ -107,8 +140,10 @@ static void unpin_pieces(const struct ps_engine *e, struct ps_host_piece *piece,
 {
     while (piece != NULL) {
         struct ps_host_piece *next = piece->next;
-        if (!gone && ps_driver.cuMemFreeHost(piece->base) != CUDA_SUCCESS) {
-            ps_count(errors, 1);
+        if (!gone && ps_driver.cuMemHostUnregister(piece->base) != CUDA_SUCCESS) {
+            ps_count(errors, 1); /* the device may yet write there: the memory stays */
+        } else {
+            munmap(piece->base, e->pool.host.piece_bytes);
         }
         atomic_fetch_sub_explicit(&ps_counters.host_pages_bytes, e->pool.host.piece_bytes,
                                   memory_order_relaxed);
