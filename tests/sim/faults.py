@@ -132,7 +132,7 @@ def check(job, name, args):
     elif reached == 0:
         problems.append("no call has failed")
     note = f"{counts[1]} of {counts[0]} calls with tensors out, {reached} runs"
-    return problems, note + ("" if counts[1] > 0 else "; only before any is out")
+    return problems, "; ".join([note, *notes]) + ("" if counts[1] > 0 else "; only before any is out")
 
 
 def functions(path):
