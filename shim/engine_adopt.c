@@ -137,6 +137,9 @@ static bool take_down(struct ps_engine *e)
     }
     ps_places_tidy(e);
     while (e->places == p && (f = ps_places_pending(p)) != NULL) {
+        if (ps_places_open_elsewhere(p)) {
+            return false;
+        }
         ps_fence_ref(f);
         ps_count(host_syncs, 1);
         pthread_mutex_unlock(&ps_lock);

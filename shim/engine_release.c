@@ -38,11 +38,11 @@ static bool any_moved(const struct ps_engine *e)
     return false;
 }
 
-/* What freed memory still waits for. Lock held. */
+/* What freed memory still waits for, but for what freed_aside() is about. Lock held. */
 static struct ps_fence *pending(const struct ps_engine *e)
 {
     for (const struct ps_tensor *t = e->dead; t != NULL; t = t->lru_next) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2 && !t->foreign; i++) {
             if (!ps_fence_done(t->ready[i])) {
                 return t->ready[i];
             }

@@ -300,15 +300,6 @@ void ps_places_free(struct ps_engine *e, struct ps_places *p)
     free(p);
 }
 
-bool ps_places_idle(const struct ps_places *p)
-{
-    bool busy = p->n_aside > 0;
-    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
-        busy = busy || p->sets[i].group != NULL;
-    }
-    return !busy;
-}
-
 static struct ps_fence *first_pending(struct ps_fence *const ready[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -317,6 +308,30 @@ static struct ps_fence *first_pending(struct ps_fence *const ready[2])
         }
     }
     return NULL;
+}
+
+bool ps_places_open_elsewhere(const struct ps_places *p)
+{
+    bool open = false;
+    for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots && !open; i++) {
+        open = p->slots[i].elsewhere && first_pending(p->slots[i].ready) != NULL;
+    }
+    for (uint32_t i = 0; i < p->plan.n_sets && !open; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places && !open; k++) {
+            const struct ps_place *place = &p->sets[i].places[k];
+            open = place->elsewhere && first_pending(place->ready) != NULL;
+        }
+    }
+    return open;
+}
+
+bool ps_places_idle(const struct ps_places *p)
+{
+    bool busy = p->n_aside > 0;
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        busy = busy || p->sets[i].group != NULL;
+    }
+    return !busy;
 }
 
 struct ps_fence *ps_places_pending(const struct ps_places *p)
@@ -524,6 +539,7 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
         struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, stream, &r);
         ps_fence_unref(&e->fences, s->ready[1]);
         s->ready[1] = f != NULL ? f : ps_fence_never();
+        s->elsewhere = true;
         s->scanned = false;
         return false;
     }
@@ -585,11 +601,13 @@ void ps_place_leave(struct ps_engine *e, struct ps_tensor *t, bool was_stashed)
         s->owner = NULL;
         s->ready[0] = ps_fence_ref(t->ready[0]);
         s->ready[1] = ps_fence_ref(t->ready[1]);
+        s->elsewhere = t->foreign;
         s->scanned = s->scanned && was_stashed;
     }
     place->owner = NULL;
     place->ready[0] = t->ready[0];
     place->ready[1] = t->ready[1];
+    place->elsewhere = t->foreign;
     t->ready[0] = t->ready[1] = NULL;
     t->place = NULL;
 }

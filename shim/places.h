@@ -33,6 +33,7 @@ struct ps_lane_slot {
     uint64_t flags;          /* device address: a byte a page, not 0: not uniform */
     struct ps_tensor *owner; /* whose tail is in it */
     struct ps_fence *ready[2]; /* no owner: what the last one's end is behind */
+    bool elsewhere;            /* that may be on another stream than its group's */
     bool scanned;              /* nobody can have written it since the scan that made the flags */
 };
 
@@ -50,6 +51,7 @@ struct ps_place {
     struct ps_lane_slot *tail; /* NULL: none */
     struct ps_tensor *owner;   /* NULL: free */
     struct ps_fence *ready[2]; /* free: what the last owner's end is behind */
+    bool elsewhere;            /* that may be on another stream than its group's */
     bool aside;                /* the tail's addresses are not mapped to the lane, */
     struct ps_spare *spare;    /* but to this, or (NULL) to nothing */
     bool busy;                 /* being mapped anew */
@@ -85,6 +87,9 @@ void ps_places_grant(const struct ps_engine *e, const struct ps_places *p);
 bool ps_places_idle(const struct ps_places *p);
 /* What its end is behind, if that is not known to be over; NULL: idle. */
 struct ps_fence *ps_places_pending(const struct ps_places *p);
+/* Some end on another stream than its group's is not known to be over: it may depend on what this thread has yet to do,
+ * and is not to be waited for. */
+bool ps_places_open_elsewhere(const struct ps_places *p);
 
 enum ps_placing {
     PS_PLACED,     /* *t_p is made, clean and ready for the stream */

@@ -20,7 +20,8 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 #define N_LAYERS  3
 #define N_BATCHES 5
 
-static unsigned n_steps = 2; /* with a number behind the kind: so many, and the host waits for none of them */
+static unsigned n_steps =
+    2; /* with a number behind the kind: so many, and the host waits for none of them */
 static bool waits = true;
 static bool ahead, foreign, recorded, posted;
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frame of the scenarios that run long enough for a plan to be taken up: layers whose valid parts differ from step to
+ * step, so that homes are too small now and then and tails hold data.
+ */
+#ifndef PS_TESTS_SCENARIO_PLAN_H
+#define PS_TESTS_SCENARIO_PLAN_H
+
+#include "tests/sim/scenario.h"
+
+#define PL_LAYERS 8
+#define PL_STEPS  8
+
+/* Words of data: a quarter to half of the tensor. */
+SC_UNUSED static uint64_t pl_valid(uint64_t seed)
+{
+    return SC_VALID + 64 * (test_mix(seed) % 32);
+}
+
+SC_UNUSED static void pl_fill(const struct sc_layer *l, uint64_t seed, CUstream s)
+{
+    const uint64_t valid = pl_valid(seed);
+
+    sc_produce(l->x, valid, SC_WORDS, seed, s);
+    sc_mix(l->x, l->x, l->y, valid, s);
+    sc_ok(cuMemsetD8Async(l->y + 8 * valid, 0, SC_BYTES - 8 * valid, s));
+}
+
+SC_UNUSED static void pl_forward(struct sc_layer *l, uint64_t seed, CUstream s)
+{
+    nvtxRangePushA("moe_experts");
+    l->x = sc_alloc(SC_BYTES, s);
+    l->y = sc_alloc(SC_BYTES, s);
+    pl_fill(l, seed, s);
+    nvtxRangePop();
+}
+
+/* Steps of the usual shape. */
+SC_UNUSED static void pl_steps(uint64_t first, unsigned n, CUstream s)
+{
+    struct sc_layer layers[PL_LAYERS];
+
+    for (uint64_t step = first; step < first + n; step++) {
+        for (uint64_t i = 0; i < PL_LAYERS; i++) {
+            pl_forward(&layers[i], step * 100 + i, s);
+        }
+        for (int i = PL_LAYERS - 1; i >= 0; i--) {
+            sc_backward(&layers[i], s);
+        }
+    }
+}
+
+#endif
