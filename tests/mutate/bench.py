@@ -51,19 +51,29 @@ MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stas
           "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["64M,version=14000"],
           "scenario_b11_refused_return": ["6M"]}
 ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
-             "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"]],
+             "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"], ["posted", "9"], ["record", "9"]],
+             "scenario_plan_touches": [["early"], ["stale"], ["late"], ["aside"], ["written"]],
+             "scenario_plan_streams": [["pair"], ["frees"], ["mixed"], ["backward"], ["alternate"]],
+             "scenario_plan_drifts": [["batches"], ["sizes"], ["parts"], ["layers"], ["rows"], ["names"]],
+             "scenario_plan_memory": [["trim"], ["lack"], ["immortal"], ["open"]],
+             "scenario_plan_contexts": [["ends"], ["turns"], ["models"], ["two"], ["reset"]],
+             "scenario_plan_threads": [[], ["ahead"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
 THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",
            "scenario_b1_thread_streams")
+# Of a mutation in one of these files, these come first.
+PLANNED_FILES = ("shim/places.c", "shim/engine_adopt.c", "shim/engine_plan.c", "shim/hostpages.c", "shim/engine_move.c")
+PLANNED = ("scenario_plan_", "scenario_a6_ranks")
 ADDR_NO_RANDOMIZE = 0x40000
 
 Run = collections.namedtuple("Run", "bench label program arguments sim fault seed")
 Result = collections.namedtuple("Result", "report n_out seconds")
 
 
-def runs(bench, programs):
+def runs(bench, programs, file=""):
     """All runs of a bench, without end: each seed of the scheduler in turn."""
     scenarios = sorted(n for n in programs if n.startswith("scenario_"))
+    scenarios.sort(key=lambda n: n.startswith(PLANNED) != (file in PLANNED_FILES))
     if bench == "tsan":
         scenarios.sort(key=lambda n: not n.startswith(THREADS))
         for seed in range(8):
@@ -84,8 +94,9 @@ def runs(bench, programs):
         for at, name in enumerate(n for n in scenarios if not n.startswith(NO_FAULTS)):
             for turn in range(4):
                 fault = FAULTS_ALL[(at + seed * 4 + turn) % len(FAULTS_ALL)]
-                yield a_run(bench, name, ARGUMENTS.get(name, [[]])[0], f"mem={MEMORY.get(name, ['256M'])[0]}{lazy}",
-                            seed, fault)
+                arguments = ARGUMENTS.get(name, [[]])
+                options = f"mem={MEMORY.get(name, ['256M'])[0]}{lazy}"
+                yield a_run(bench, name, arguments[(seed + turn) % len(arguments)], options, seed, fault)
 
 
 def calm_runs(bench, scenarios, seed, jobs=("1M", "1088K", "1280K", "2M")):
@@ -204,7 +215,7 @@ def said(err):
 class Mutant:
     def __init__(self, row, programs, first):
         self.row, self.bench = row, row["bench"]
-        self.runs = itertools.chain(first, runs(row["bench"], programs))
+        self.runs = itertools.chain(first, runs(row["bench"], programs, row["file"]))
         self.n, self.report, self.suspected = 0, None, False
 
     def result(self):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes out each wait, record, pin and lock site of the engine, one at a time: at least one run must report it.
 
-mutate.py [--work FOLDER] [--seeds N] [--jobs N] [--limit SECONDS] [--kind wait|record|pin|lock] [--only NAME]...
+mutate.py [--work FOLDER] [--seeds N] [--jobs N] [--limit SECONDS] [--kind wait|record|pin|clean|lock] [--only NAME]...
           [--only-unseen FILE] [--first FILE] [--json FILE] [--list]
 mutate.py --build FOLDER ...: builds all mutants into a package, which may be carried to another machine.
 mutate.py --run FOLDER ...: runs such a package.
@@ -28,13 +28,14 @@ from bench import UNCHANGED, folder_of, run_package  # noqa: E402
 from sites import EXPLAINED, PAIRS, SITES, UNORDERED  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ENGINE = ["engine.c", "engine_alloc.c", "engine_move.c", "engine_query.c", "engine_region.c", "engine_release.c",
-          "engine_touch.c", "memory.c", "pagepool.c"]
+ENGINE = ["engine.c", "engine_adopt.c", "engine_alloc.c", "engine_move.c", "engine_plan.c", "engine_query.c",
+          "engine_region.c", "engine_release.c", "engine_touch.c", "hostpages.c", "memory.c", "pagepool.c", "places.c"]
 # What a site looks like. Each in the engine's sources must lie in a row of the table, or in one of HELPERS.
 SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\(|ready_done\(|cuEventSynchronize|"
                   r"cuStreamSynchronize|cuCtxSynchronize|pins\+\+|pinned = true|crowded = true|pthread_cond_wait|"
-                  r"ps_wait_bounded\(")
-HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "push_fence", "idle_stream"}
+                  r"ps_wait_bounded\(|may_evict\(|order_slot\(|first_pending\(|scanned = |busy = true|elsewhere = ")
+HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "push_fence", "idle_stream", "first_pending",
+           "ps_places_pending", "ps_places_open_elsewhere", "may_evict", "order_slot"}
 
 
 def copy_changed(source, target):

@@ -34,7 +34,7 @@ part()
         LD_PRELOAD="$build/shim/libpagedstash.so" PAGEDSTASH_METRICS="$work/m$1" \
             "$job" "$seed" "$count" $words 2>> "$work/said$1" || echo "$seed" >> "$work/failed"
         cat "$work/m$1"/*.jsonl | grep '"summary"' |
-            sed -n 's/.*"stashes": *\([0-9]*\).*"restores": *\([0-9]*\).*"cache_hits": *\([0-9]*\).*/\1 \2 \3/p' \
+            sed -n 's/.*"stashes": *\([0-9]*\).*"restores": *\([0-9]*\).*"cache_hits": *\([0-9]*\).*"plans": *\([0-9]*\).*/\1 \2 \3 \4/p' \
             >> "$work/counts"
         rm -r "$work/m$1"
         seed=$((seed + $3))
@@ -53,10 +53,10 @@ seconds=$(($(date +%s) - begin))
 
 cat "$work"/said* >&2
 awk -v n="$n" -v first="$first" -v seconds="$seconds" '
-    { runs++; stashes += $1; restores += $2; back += $3; idle += $2 == 0 }
+    { runs++; stashes += $1; restores += $2; back += $3; idle += $2 == 0; plans += $4 }
     END {
-        printf "seeds %d to %d in %d s: %d runs, %d tensors went out, %d came back, %d were taken back, %d runs without a return\n",
-            first, first + n - 1, seconds, runs, stashes, restores, back, idle
-        exit !(runs == n && stashes > n && restores > n / 2)
+        printf "seeds %d to %d in %d s: %d runs, %d tensors went out, %d came back, %d were taken back, %d runs without a return, %d plans\n",
+            first, first + n - 1, seconds, runs, stashes, restores, back, idle, plans
+        exit !(runs == n && stashes > n && restores > n / 2 && plans > n / 4)
     }' "$work/counts"
 [ ! -s "$work/failed" ] && [ -z "$(cat "$work"/said*)" ]

@@ -8,7 +8,8 @@
  *   campaign_job one VARIANT WORD one of them, with SIMCUDA as it is
  *
  * A job: two threads, forward and backward of batches, streams that are and are not ordered, residual reads, stale
- * words in parameters, evaluation, frees elsewhere; the variant says which. Seed S runs variant S % N_VARIANTS.
+ * words in parameters, evaluation, frees elsewhere; the variant says which. Half of them run several steps, so that a
+ * plan is taken up. Seed S runs variant S % N_VARIANTS.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +19,8 @@
 
 #define N_LAYERS   4u
 #define N_BATCHES  3u
-#define N_VARIANTS 16u
+#define N_STEPS    7u
+#define N_VARIANTS 32u
 #define BYTES      ((size_t)0x6000)
 #define WORDS      (BYTES / 8)
 
@@ -27,17 +29,19 @@ static struct variant {
     bool streams; /* and on another stream */
     bool aside;   /* a third stream reads what is saved, and frees it */
     bool stale;   /* parameters are full of old addresses */
+    bool steps;   /* more than one: where others have two streams, each step has one of them */
 } v;
 
 static struct batch {
     CUdeviceptr x[N_LAYERS], y[N_LAYERS];
     uint64_t valid[N_LAYERS];
     CUevent ready;
-} batches[N_BATCHES];
+} batches[N_STEPS * N_BATCHES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
 static unsigned n_filled;
-static CUstream forward_stream, backward_stream, side;
+static CUstream first, second, side;
+static CUstream forward_stream, backward_stream; /* of this step */
 
 /* Words of earlier calls' parameters; each thread's stack has its own. */
 static __thread struct test_operands stale;
@@ -60,7 +64,9 @@ static void multiply(CUdeviceptr a, CUdeviceptr b, CUdeviceptr to, uint64_t n, C
 /* Each result has its own word; what streams of no order write lies in pages of its own. */
 static void digest(CUdeviceptr p, size_t at, CUstream s)
 {
-    sc_digest_at(p, WORDS, at + (s == side ? SC_RESULTS / 2 : 0), s);
+    const size_t other = v.steps && s == second ? (size_t)3 * 512 : 0;
+
+    sc_digest_at(p, WORDS, at + (s == side ? SC_RESULTS / 2 : other), s);
 }
 
 static void forward(unsigned number)
@@ -92,7 +98,8 @@ static void backward(unsigned number)
     for (unsigned i = N_LAYERS; i > 0; i--) {
         const unsigned l = i - 1;
         const size_t at = 4 * (number * N_LAYERS + l);
-        const bool aside = v.aside && l == 2;
+        /* Tensors that are often named elsewhere are left alone. */
+        const bool aside = v.aside && l == 2 && (!v.steps || number % 2 == 0);
         const CUdeviceptr grad = sc_alloc(BYTES, s);
 
         sc_produce(grad, 0, WORDS, 0, s);
@@ -120,16 +127,17 @@ static void evaluate(unsigned number)
     const CUdeviceptr p = sc_alloc(BYTES, forward_stream);
 
     sc_produce(p, WORDS / 3, WORDS, 7000 + number, forward_stream);
-    sc_digest_at(p, WORDS, 1024 + number, forward_stream);
+    digest(p, 1024 + number, forward_stream);
     sc_free(p, forward_stream);
     nvtxRangePop();
 }
 
-static void *backward_thread(void *unused)
+static void *backward_thread(void *arg)
 {
-    (void)unused;
+    const unsigned from = *(const unsigned *)arg;
+
     sc_ok(cuCtxSetCurrent(sc_ctx));
-    for (unsigned n = 0; n < N_BATCHES; n++) {
+    for (unsigned n = from; n < from + N_BATCHES; n++) {
         pthread_mutex_lock(&lock);
         while (n_filled <= n) {
             pthread_cond_wait(&filled, &lock);
@@ -140,20 +148,20 @@ static void *backward_thread(void *unused)
     return NULL;
 }
 
-static void run_batches(void)
+static void run_step(unsigned from)
 {
     pthread_t thread;
 
-    if (v.threads && pthread_create(&thread, NULL, backward_thread, NULL) != 0) {
+    if (v.threads && pthread_create(&thread, NULL, backward_thread, &from) != 0) {
         sc_fail();
     }
-    for (unsigned n = 0; n < N_BATCHES; n++) {
+    for (unsigned n = from; n < from + N_BATCHES; n++) {
         forward(n);
         pthread_mutex_lock(&lock);
         n_filled++;
         pthread_cond_signal(&filled);
         pthread_mutex_unlock(&lock);
-        if (!v.threads && n > 0) {
+        if (!v.threads && n > from) {
             backward(n - 1);
         }
         evaluate(n);
@@ -161,7 +169,16 @@ static void run_batches(void)
     if (v.threads) {
         pthread_join(thread, NULL);
     } else {
-        backward(N_BATCHES - 1);
+        backward(from + N_BATCHES - 1);
+    }
+}
+
+static void run_steps(void)
+{
+    for (unsigned step = 0; step < (v.steps ? N_STEPS : 1); step++) {
+        forward_stream = v.steps && v.streams && step % 2 == 1 ? second : first;
+        backward_stream = v.streams && !v.steps ? second : forward_stream;
+        run_step(step * N_BATCHES);
     }
 }
 
@@ -171,12 +188,13 @@ static uint64_t job(unsigned variant)
     static uint64_t host[SC_RESULTS];
     uint64_t hash = variant;
 
-    v = (struct variant){variant & 1, variant >> 1 & 1, variant >> 2 & 1, variant >> 3 & 1};
+    v = (struct variant){variant & 1, variant >> 1 & 1, variant >> 2 & 1, variant >> 3 & 1,
+                         variant >> 4 & 1};
     sc_start();
-    forward_stream = sc_stream();
-    backward_stream = v.streams ? sc_stream() : forward_stream;
+    first = sc_stream();
+    second = sc_stream();
     side = sc_stream();
-    run_batches();
+    run_steps();
     sc_ok(cuCtxSynchronize());
     sc_ok(cuMemcpyDtoH(host, sc_results, sizeof(host)));
     for (size_t i = 0; i < SC_RESULTS; i++) {
@@ -267,9 +285,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: campaign_job print | FIRST N WORD...\n");
         return 2;
     }
-    const uint64_t first = strtoull(argv[1], NULL, 10), n = strtoull(argv[2], NULL, 10);
+    const uint64_t from = strtoull(argv[1], NULL, 10), n = strtoull(argv[2], NULL, 10);
 
-    for (uint64_t seed = first; seed < first + n; seed++) {
+    for (uint64_t seed = from; seed < from + n; seed++) {
         n_failed += run_seed(seed, argv[3 + seed % N_VARIANTS]) != 0;
     }
     return n_failed == 0 ? 0 : 1;
