@@ -394,7 +394,7 @@ static enum lane_state lane_state(const struct ps_places *p, uint32_t lane)
     return s;
 }
 
-/* Free, mapped to its lane, and the last users' ends are in the stream's order. */
+/* Free, mapped to its lane or to spares, and the last users' ends are in the stream's order. */
 static bool set_ready(const struct ps_engine *e, const struct ps_place_set *set, uint64_t key)
 {
     if (set->group != NULL) {
@@ -402,7 +402,7 @@ static bool set_ready(const struct ps_engine *e, const struct ps_place_set *set,
     }
     for (uint32_t k = 0; k < set->n_places; k++) {
         const struct ps_place *place = &set->places[k];
-        if (place->owner != NULL || place->aside || place->busy ||
+        if (place->owner != NULL || (place->aside && place->spare == NULL) || place->busy ||
             !ready_for(e, place->ready, key)) {
             return false;
         }
@@ -517,6 +517,20 @@ static CUresult clean_tail(struct ps_engine *e, const struct ps_place *place, CU
     return ps_driver.cuMemsetD32Async(base, 0, s->bytes / 4, stream);
 }
 
+/* The last owner's tail went aside, and the device has not come to its end yet: the next one has its spare. */
+static bool take_spare(struct ps_engine *e, const struct ps_place *place, CUstream stream)
+{
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    if (ps_fence_wait(place->ready[0], key, stream) == CUDA_SUCCESS &&
+        ps_fence_wait(place->ready[1], key, stream) == CUDA_SUCCESS &&
+        ps_driver.cuMemsetD32Async(place->slot.base + place->home_bytes, 0, place->spare->bytes / 4,
+                                   stream) == CUDA_SUCCESS) {
+        return true;
+    }
+    ps_count(errors, 1);
+    return false;
+}
+
 /* The slot for a new tensor: it waits for a stash of ours, but never for another stream's work. */
 static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 {
@@ -524,6 +538,9 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     struct ps_lane_slot *s = place->tail;
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
+    if (place->aside) {
+        return place->spare != NULL && take_spare(e, place, stream);
+    }
     if (s->owner != NULL) {
         if (!may_evict(s->owner)) {
             return false;
@@ -547,6 +564,28 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     s->owner = t;
     s->scanned = false;
     return true;
+}
+
+/*
+ * The slot is taken: by what a touch that no plan foresaw has brought back. The newcomer's tail begins aside, if nothing
+ * runs through its addresses any more. Lock let go and taken again.
+ */
+static bool begin_aside(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+{
+    struct ps_place *place = t->place;
+    if (place->aside || first_pending(place->ready) != NULL) {
+        return false;
+    }
+    t->engine = e;
+    t->state = PS_MOVING;
+    ps_mapping_unplanned(true);
+    CUresult r = ps_place_step_aside(e, t);
+    ps_mapping_unplanned(false);
+    if (r == CUDA_SUCCESS && e->state == PS_ENGINE_READY) {
+        r = ps_driver.cuMemsetD32Async(t->slot.base + t->home_bytes, 0, place->tail->bytes / 4,
+                                       stream);
+    }
+    return r == CUDA_SUCCESS && e->state == PS_ENGINE_READY;
 }
 
 enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const struct ps_site *site,
@@ -576,11 +615,15 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
     t->slot = place->slot;
     t->place = place;
     t->home_bytes = place->home_bytes;
-    if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, t, stream)) {
+    place->owner = t;
+    if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, t, stream) &&
+        !begin_aside(e, t, stream)) {
+        if (e->state == PS_ENGINE_READY) {
+            place->owner = NULL;
+        }
         free(t);
         return PS_PLACE_MISS;
     }
-    place->owner = t;
     drop_ready(e, place->ready);
     ps_trace("group %u (%llu) allocation %u: %llx, home %llu, tail %llu of %llu, slot %ld lane %u",
              g->seg.group, (unsigned long long)g->serial, site->ordinal,
@@ -701,6 +744,29 @@ static void push_spare(struct ps_places *p, struct ps_spare *spare)
     p->spares = spare;
 }
 
+/* All spares beyond one for the largest tail, taken out: nothing is aside, so nobody needs them soon. */
+static struct ps_spare *surplus(struct ps_engine *e, struct ps_places *p)
+{
+    struct ps_spare *out = NULL;
+    struct ps_spare **largest = &p->spares;
+    if (p->n_aside > 0 || p->spares == NULL) {
+        return NULL;
+    }
+    for (struct ps_spare **at = &p->spares; *at != NULL; at = &(*at)->next) {
+        largest = (*at)->bytes > (*largest)->bytes ? at : largest;
+    }
+    struct ps_spare *keep = *largest;
+    *largest = keep->next;
+    out = p->spares;
+    p->spares = keep;
+    keep->next = NULL;
+    for (const struct ps_spare *spare = out; spare != NULL; spare = spare->next) {
+        p->bytes -= spare->bytes;
+        e->chunk_bytes -= spare->bytes;
+    }
+    return out;
+}
+
 static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes)
 {
     p->bytes += bytes;
@@ -750,7 +816,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     place->busy = true;
     struct ps_spare *spare = pop_spare(p, place->tail->bytes);
     const bool made = spare == NULL;
-    struct ps_fence *f = ps_fence_ref(t->copy->stash);
+    struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
     const bool over = ps_fence_done(f);
     pthread_mutex_unlock(&ps_lock);
     if (!over) {
@@ -862,5 +928,16 @@ void ps_places_tidy(struct ps_engine *e)
                 return;
             }
         }
+    }
+    struct ps_spare *spare = surplus(e, p);
+    if (spare != NULL) {
+        pthread_mutex_unlock(&ps_lock);
+        while (spare != NULL) {
+            struct ps_spare *next = spare->next;
+            ps_driver.cuMemRelease(spare->handle);
+            free(spare);
+            spare = next;
+        }
+        pthread_mutex_lock(&ps_lock);
     }
 }
