@@ -9,10 +9,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "policy/base/assert.h"
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
+
+/* A driver that has not refused by then does end the context; guests that have not left by then wait for it. */
+#define ENDING_MAX_S 10
 
 pthread_mutex_t ps_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t ps_moved = PTHREAD_COND_INITIALIZER;
@@ -114,6 +118,35 @@ void ps_guard_leave(struct ps_guard *g)
     errno = g->saved_errno;
 }
 
+/* Until there are none. Lock held; let go meanwhile. */
+static bool await_none(const uint32_t *n)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ENDING_MAX_S;
+    while (*n > 0 && pthread_cond_timedwait(&ps_moved, &ps_lock, &until) == 0) {
+    }
+    return *n == 0;
+}
+
+bool ps_engine_visit(struct ps_engine *e)
+{
+    if (!await_none(&e->n_ending) || e->state != PS_ENGINE_READY) {
+        return false;
+    }
+    e->n_guests++;
+    return true;
+}
+
+void ps_engine_left(struct ps_engine *e)
+{
+    ps_assert(e->n_guests > 0);
+    e->n_guests--;
+    if (e->n_ending > 0) {
+        pthread_cond_broadcast(&ps_moved);
+    }
+}
+
 enum ps_capture ps_stream_capture(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -174,12 +207,15 @@ static void flush_stream(CUstream stream, bool gone)
             (guard.current != e->ctx && stream == CU_STREAM_LEGACY)) {
             continue;
         }
-        ps_guard_context(&guard, e);
-        ps_group_flush(e, stream);
+        if (guard.current == e->ctx || ps_group_due(e, stream, e->n_ending > 0)) {
+            /* The lock is not let go, so the context cannot begin to end. */
+            ps_guard_context(&guard, e);
+            ps_group_flush(e, stream);
+            ps_guard_home(&guard);
+        }
         if (gone) {
             retire_stream(e, stream);
         }
-        ps_guard_home(&guard);
     }
     pthread_mutex_unlock(&ps_lock);
     ps_guard_leave(&guard);
@@ -576,15 +612,21 @@ static void release_memory(struct ps_engine *e)
 
 /*
  * Until the driver has destroyed the context it may refuse to, and everything lives on. But its handle may be a new
- * context's at once: the engine takes nothing in meanwhile.
+ * context's at once: the engine takes nothing in meanwhile. And threads in other contexts leave it alone. Lock held.
  */
+static void begin_ending(struct ps_engine *e)
+{
+    if (e != NULL) {
+        e->n_ending++;
+        (void)await_none(&e->n_guests);
+    }
+}
+
 struct ps_engine *ps_engine_context_ending(CUcontext ctx)
 {
     pthread_mutex_lock(&ps_lock);
     struct ps_engine *e = ps_engine_find(ctx);
-    if (e != NULL) {
-        e->n_ending++;
-    }
+    begin_ending(e);
     pthread_mutex_unlock(&ps_lock);
     if (e != NULL) {
         ps_host_pause(e);
@@ -600,9 +642,7 @@ struct ps_engine *ps_engine_primary_ending(CUdevice device)
     while (e != NULL && (e->state != PS_ENGINE_READY || e->device != device || !e->primary)) {
         e = e->next;
     }
-    if (e != NULL) {
-        e->n_ending++;
-    }
+    begin_ending(e);
     pthread_mutex_unlock(&ps_lock);
     if (e != NULL) {
         ps_host_pause(e);
@@ -626,6 +666,7 @@ void ps_engine_ended(struct ps_engine *e, bool gone)
     } else {
         ps_host_resume(e);
     }
+    pthread_cond_broadcast(&ps_moved);
     pthread_mutex_unlock(&ps_lock);
     if (gone) {
         release_memory(e);

@@ -236,6 +236,7 @@ struct ps_engine {
     bool learned;             /* something was learned of a site since the last of them */
     bool ended;               /* paging has ended: everything was brought back */
     uint32_t n_ending;        /* calls of the job in flight that may end the context */
+    uint32_t n_guests;        /* calls of the job in other contexts that are in this one */
     bool stalled;             /* the last throttle ran into its limit */
     bool saw_padding;         /* some stashed group had a uniform page */
     bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */
@@ -270,6 +271,14 @@ void ps_guard_leave(struct ps_guard *g);
 void ps_guard_context(struct ps_guard *g, const struct ps_engine *e);
 /* The job's context is current again. */
 void ps_guard_home(struct ps_guard *g);
+
+/*
+ * Around calls of ours into another context than the job's thread is in: none may use one that is being destroyed.
+ * Waits until that is over. False: the context is gone or goes, with whatever is in it; then nobody is to leave.
+ * Lock held; let go in a wait.
+ */
+bool ps_engine_visit(struct ps_engine *e);
+void ps_engine_left(struct ps_engine *e);
 
 struct ps_thread *ps_thread_self(void); /* NULL when host memory is exhausted */
 uint64_t ps_thread_number(void);
@@ -448,6 +457,8 @@ CUresult ps_wait_bounded(CUevent event);
 /* ---- engine_touch.c ---- */
 /* Work that uses the tensor has been enqueued on the stream, which belongs to ctx. Lock held. */
 void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream);
+/* Is anything to be recorded on this stream at the next boundary? stays: it cannot be, so it stays. Lock held. */
+bool ps_group_due(struct ps_engine *e, CUstream stream, bool stays);
 /* Records now what was to be recorded at the next boundary on this stream. Lock held. */
 void ps_group_flush(struct ps_engine *e, CUstream stream);
 /* At a boundary of the thread: what its groups were named for has been launched. Lock held. */

@@ -188,14 +188,20 @@ static bool bring_one(struct ps_engine *e, CUresult *r_p)
 static bool bring_all(struct ps_engine *e, struct ps_guard *guard)
 {
     CUresult r = CUDA_SUCCESS;
-    ps_guard_context(guard, e);
+    bool cut = true; /* short, so that the context may end */
     pthread_mutex_lock(&ps_lock);
     e->ended = true;
-    while (e->state == PS_ENGINE_READY && bring_one(e, &r)) {
+    while (cut && ps_engine_visit(e)) {
+        ps_guard_context(guard, e);
+        while (e->state == PS_ENGINE_READY && e->n_ending == 0 && bring_one(e, &r)) {
+        }
+        cut = e->n_ending > 0;
+        ps_guard_home(guard);
+        ps_engine_left(e);
     }
+    cut = cut && e->state == PS_ENGINE_READY;
     pthread_mutex_unlock(&ps_lock);
-    ps_guard_home(guard);
-    return r == CUDA_SUCCESS;
+    return r == CUDA_SUCCESS && !cut;
 }
 
 /* The next engine after e that can have tensors out; NULL: the first. */

@@ -188,6 +188,19 @@ void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream)
     begin_following(g);
 }
 
+bool ps_group_due(struct ps_engine *e, CUstream stream, bool stays)
+{
+    const uint64_t key = ps_stream_key(e->ctx, stream);
+    bool due = false;
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (g->record_due && g->stream_key == key) {
+            g->crowded = g->crowded || stays;
+            due = !stays;
+        }
+    }
+    return due;
+}
+
 void ps_group_flush(struct ps_engine *e, CUstream stream)
 {
     const uint64_t key = ps_stream_key(e->ctx, stream);
@@ -247,13 +260,32 @@ static bool find_tensors(struct ps_touches *t)
     return true;
 }
 
-static void release_held(struct ps_touches *t)
+/* The job has freed it meanwhile. What is in a context that is gone went with it. */
+static void release_freed(struct ps_tensor *t, struct ps_guard *guard)
+{
+    struct ps_engine *e = t->engine;
+    const bool away = guard->current != e->ctx;
+    const bool there = away ? ps_engine_visit(e) : e->state == PS_ENGINE_READY;
+    if (--t->pins == 0 && t->state != PS_MOVING && there) {
+        ps_guard_context(guard, e);
+        ps_tensor_die(t);
+        ps_guard_home(guard);
+    }
+    if (away && there) {
+        ps_engine_left(e);
+    }
+}
+
+/* Lock held; may be let go. */
+static void release_held(struct ps_touches *t, struct ps_guard *guard)
 {
     for (unsigned i = 0; i < t->n_held; i++) {
         struct ps_tensor *tensor = t->held[i];
         ps_assert(tensor->pins > 0);
-        if (--tensor->pins == 0 && tensor->freed && tensor->state != PS_MOVING) {
-            ps_tensor_die(tensor);
+        if (tensor->freed) {
+            release_freed(tensor, guard);
+        } else {
+            tensor->pins--;
         }
     }
     t->n_held = 0;
@@ -425,12 +457,30 @@ static CUresult enter_one(struct ps_tensor *t, struct ps_guard *guard, CUstream 
     return r;
 }
 
+static CUresult enter_held(struct ps_tensor *t, struct ps_guard *guard, CUstream stream)
+{
+    struct ps_engine *e = t->engine;
+    if (guard->current == e->ctx) {
+        return enter_one(t, guard, stream);
+    }
+    if (t->state == PS_RESIDENT && t->arrived == NULL) {
+        t->seen = t->seen || t->was_out;
+        return CUDA_SUCCESS;
+    }
+    if (!ps_engine_visit(e)) {
+        return CUDA_SUCCESS; /* a stale word */
+    }
+    const CUresult r = enter_one(t, guard, stream);
+    ps_engine_left(e);
+    return r;
+}
+
 static CUresult enter_all(struct ps_touches *t, struct ps_guard *guard, CUstream stream, bool pin)
 {
     CUresult r = find_tensors(t) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < t->n_held && r == CUDA_SUCCESS; i++) {
         struct ps_tensor *tensor = t->held[i];
-        r = enter_one(tensor, guard, stream);
+        r = enter_held(tensor, guard, stream);
         if (pin && r == CUDA_SUCCESS && !tensor->pinned) {
             tensor->pinned = true;
             ps_count(pins, 1);
@@ -452,7 +502,7 @@ CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
     pthread_mutex_lock(&ps_lock);
     const CUresult r = enter_all(t, &guard, stream, false);
     if (r != CUDA_SUCCESS) {
-        release_held(t);
+        release_held(t, &guard);
     }
     ps_count(touches, t->n_held);
     pthread_mutex_unlock(&ps_lock);
@@ -482,7 +532,7 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream)
     if (atomic_load_explicit(&ps_following, memory_order_relaxed)) {
         follow(guard.current, stream);
     }
-    release_held(t);
+    release_held(t, &guard);
     pthread_mutex_unlock(&ps_lock);
     ps_guard_leave(&guard);
     end_list(t);
@@ -498,7 +548,7 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
     const CUresult r = enter_all(t, &guard, NULL, true);
-    release_held(t);
+    release_held(t, &guard);
     pthread_mutex_unlock(&ps_lock);
     ps_guard_leave(&guard);
     end_list(t);

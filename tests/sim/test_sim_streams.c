@@ -7,6 +7,9 @@
 
 #include "tests/sim/driver_test.h"
 
+/* Exported by every driver; headers name it in their own way. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
+
 #define N_SEEDS 8
 
 START_TEST(work_waits_for_a_call_that_needs_it)
@@ -291,6 +294,43 @@ START_TEST(a_deadlock_is_told)
 }
 END_TEST
 
+static void *destroys(void *ctx)
+{
+    CUcontext now;
+
+    ok(cuCtxSetCurrent(ctx));
+    ok(cuCtxDestroy(ctx));
+    ok(cuCtxGetCurrent(&now));
+    ck_assert_ptr_null(now);
+    return NULL;
+}
+
+/* Only the thread that destroys it loses it. */
+START_TEST(a_destroyed_context_stays_current_elsewhere)
+{
+    pthread_t thread;
+    CUcontext doomed, now;
+    CUdevice device;
+
+    dt_start("");
+    ok(cuCtxCreate_v2(&doomed, 0, 0));
+    ck_assert_int_eq(pthread_create(&thread, NULL, destroys, doomed), 0);
+    pthread_join(thread, NULL);
+    ok(cuCtxGetCurrent(&now));
+    ck_assert_ptr_eq(now, doomed);
+    fails(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    fails(cuCtxGetDevice(&device), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    fails(cuCtxPushCurrent(doomed), CUDA_ERROR_INVALID_CONTEXT);
+    ok(cuCtxPopCurrent(&now));
+    ck_assert_ptr_eq(now, doomed);
+    ok(cuCtxGetCurrent(&now));
+    ck_assert_ptr_eq(now, dt_ctx);
+    ok(cuCtxSynchronize());
+    ok(cuDevicePrimaryCtxReset(0));
+    fails(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("streams");
@@ -310,6 +350,7 @@ int main(void)
     tcase_add_loop_test(once, without_an_event_some_order_differs, 0, 1);
     tcase_add_test(once, work_waits_for_a_call_that_needs_it);
     tcase_add_test(once, events_know_their_times_and_their_end);
+    tcase_add_test(once, a_destroyed_context_stays_current_elsewhere);
     tcase_add_exit_test(once, a_deadlock_is_told, 86);
     suite_add_tcase(s, seeded);
     suite_add_tcase(s, once);

@@ -335,6 +335,13 @@ void sim_check_stream_gone(struct sim_stream *stream)
     stream->clock = NULL;
 }
 
+void sim_check_ending(const char *call)
+{
+    if (on()) {
+        hb_ending(hb, call);
+    }
+}
+
 void sim_check_ctx_saw(struct sim_ctx *ctx)
 {
     if (on()) {

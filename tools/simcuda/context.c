@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * simcuda: contexts, primary and created, and each thread's stack of them. A context that is gone keeps its memory
- * block, so that stale pointers inside the simulator stay readable. Under the big lock.
+ * block, for it stays current where it was, but for the thread that destroyed it. Under the big lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +25,13 @@ CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ctx_p)
     }
     *ctx_p = (struct sim_ctx *)handle;
     return CUDA_SUCCESS;
+}
+
+void sim_ctx_used(const struct sim_thread *t, const struct sim_ctx *ctx, const char *call)
+{
+    if (ctx->ender != NULL && ctx->ender != t) {
+        sim_check_ending(call);
+    }
 }
 
 void sim_ctx_fail(struct sim_ctx *ctx, CUresult error)
@@ -78,6 +85,7 @@ CUresult sim_ctx_wait(struct sim_thread *t, struct sim_ctx *ctx, const char *wha
 
 static void destroy(struct sim_thread *t, struct sim_ctx *ctx)
 {
+    ctx->ender = t;
     (void)sim_ctx_wait(t, ctx, "destruction of a context");
     sim_handle_remove(ctx, SIM_K_CTX);
     sim_stream_ctx_gone(ctx);
@@ -89,15 +97,10 @@ static void destroy(struct sim_thread *t, struct sim_ctx *ctx)
             break;
         }
     }
-    for (struct sim_thread *x = sim_threads; x != NULL; x = x->next) {
-        unsigned kept = 0;
-        for (unsigned i = 0; i < x->n_stack; i++) {
-            if (x->stack[i] != ctx) {
-                x->stack[kept++] = x->stack[i];
-            }
-        }
-        x->n_stack = kept;
+    if (!ctx->primary && sim_ctx_current(t) == ctx) {
+        t->n_stack--;
     }
+    ctx->ender = NULL;
     ctx->error = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     ctx->next = gone;
     gone = ctx;
@@ -177,7 +180,11 @@ CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
     SIM_ENTER(0, t);
     struct sim_ctx *c;
     const CUresult result = sim_ctx_check(ctx, &c);
-    return sim_leave(result == CUDA_SUCCESS ? push(t, c) : result);
+    if (result != CUDA_SUCCESS) {
+        return sim_leave(result);
+    }
+    sim_ctx_used(t, c, "cuCtxPushCurrent");
+    return sim_leave(push(t, c));
 }
 
 CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *pctx)
@@ -205,6 +212,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
     if (result != CUDA_SUCCESS) {
         return sim_leave(result);
     }
+    sim_ctx_used(t, c, "cuCtxSetCurrent");
     if (t->n_stack == 0) {
         return sim_leave(push(t, c));
     }
@@ -228,6 +236,9 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
     const struct sim_ctx *ctx = sim_ctx_current(t);
     if (ctx == NULL || device == NULL) {
         return sim_leave(ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
+    }
+    if (ctx->error == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        return sim_leave(ctx->error);
     }
     *device = ctx->device;
     return sim_leave(CUDA_SUCCESS);

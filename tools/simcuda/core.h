@@ -122,7 +122,8 @@ struct sim_ctx {
     unsigned refs; /* retains of a primary context */
     unsigned flags;
     unsigned long long id;
-    CUresult error; /* sticky */
+    CUresult error;                 /* sticky */
+    const struct sim_thread *ender; /* is inside the call that destroys it */
     struct sim_stream *streams;
     struct sim_stream *legacy;
     size_t limits[16];
@@ -132,6 +133,8 @@ struct sim_ctx {
 extern struct sim_ctx *sim_contexts;
 struct sim_ctx *sim_ctx_current(struct sim_thread *t);
 CUresult sim_ctx_check(CUcontext handle, struct sim_ctx **ctx_p);
+/* A call uses the context: none may while another thread destroys it. */
+void sim_ctx_used(const struct sim_thread *t, const struct sim_ctx *ctx, const char *call);
 /* Waits for everything in the context. */
 CUresult sim_ctx_wait(struct sim_thread *t, struct sim_ctx *ctx, const char *what);
 void sim_ctx_fail(struct sim_ctx *ctx, CUresult error);

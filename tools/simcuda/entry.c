@@ -197,6 +197,7 @@ static CUresult admit(struct sim_thread *t, const char *name, unsigned flags, co
         if (ctx->error != CUDA_SUCCESS) {
             return ctx->error;
         }
+        sim_ctx_used(t, ctx, name);
     }
     return (flags & SIM_UNSAFE) != 0 ? sim_capture_unsafe(t) : CUDA_SUCCESS;
 }

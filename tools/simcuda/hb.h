@@ -39,6 +39,7 @@ enum hb_kind {
     HB_IN_FLIGHT, /* unmapped (or released) while an operation using it is not known to have finished */
     HB_ALIASES,   /* one operation reads through one address what it writes through another */
     HB_UNWRITTEN, /* read of memory nobody has written; off unless hb_warn_unwritten */
+    HB_ENDING,    /* a call uses a context while another thread destroys it */
     HB_N_KINDS
 };
 
@@ -120,6 +121,8 @@ void hb_access(struct hb *hb, struct hb_op *op, struct hb_map *map, uint64_t off
 struct hb_op *hb_last_write(struct hb_map *map, uint64_t offset);
 /* The operation touched an address where nothing is mapped. */
 void hb_fault(struct hb *hb, struct hb_op *op, uint64_t address, bool write);
+/* The call uses a context that another thread's call is destroying. */
+void hb_ending(struct hb *hb, const char *call);
 
 /* ---- reports ---- */
 unsigned hb_n_reports(const struct hb *hb);                 /* distinct ones kept */

@@ -19,6 +19,7 @@ static const char *const kind_names[HB_N_KINDS] = {
     [HB_IN_FLIGHT] = "unmapped while in use",
     [HB_ALIASES] = "one operation uses two addresses of the same memory",
     [HB_UNWRITTEN] = "read of memory never written",
+    [HB_ENDING] = "context used while it is destroyed",
 };
 
 const char *hb_kind_name(enum hb_kind kind)
@@ -213,5 +214,17 @@ void hb_fault(struct hb *hb, struct hb_op *op, uint64_t address, bool write)
     tell_op(r, "access", op);
     add_text(r, " %s 0x%" PRIx64 "\n", write ? "writes" : "reads", address);
     add_text(r, "  missing: memory mapped there (and kept mapped) until the operation is over\n");
+    report_done(hb, r);
+}
+
+void hb_ending(struct hb *hb, const char *call)
+{
+    struct hb_report *r = report_new(hb, HB_ENDING, "", call);
+
+    if (r == NULL) {
+        return;
+    }
+    add_text(r, "  then: %s, while another thread is inside the call that destroys it\n", call);
+    add_text(r, "  missing: nothing; no call may use a context during its destruction\n");
     report_done(hb, r);
 }

@@ -252,6 +252,8 @@ void sim_check_host_saw(struct sim_thread *thread, struct sim_op *op);
 bool sim_check_host_knows(struct sim_op *op);
 /* The host has learned that everything in the context is done, streams that are gone included. */
 void sim_check_ctx_saw(struct sim_ctx *ctx);
+/* The call uses a context that another thread destroys. */
+void sim_check_ending(const char *call);
 /* A value operation was executed: a wait that found its value is ordered after the write that made it so. */
 void sim_check_value(struct sim_op *op, CUdeviceptr address);
 /* A stream-ordered allocation begins (ends) to live: at the execution of op. op NULL: cuMemAlloc, cuMemFree. */

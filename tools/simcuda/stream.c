@@ -124,6 +124,7 @@ CUresult sim_stream_get(struct sim_thread *t, CUstream handle, struct sim_stream
             return CUDA_ERROR_INVALID_HANDLE;
         }
         *stream_p = (struct sim_stream *)handle;
+        sim_ctx_used(t, (*stream_p)->ctx, "a call that names a stream");
         return (*stream_p)->ctx->error;
     }
     struct sim_ctx *ctx = sim_ctx_current(t);
