@@ -20,6 +20,7 @@
 #define FLIGHTS_FIRST   3  /* groups on their way at once, when the plan is taken up */
 #define FLIGHTS         8  /* and later, if that is cheap: so far the host runs ahead without waiting for pages */
 #define CHEAP_BYTES     ((uint64_t)1 << 30)
+#define SWEEPS          4  /* steps after a miss: by then the device is done with the memory it took */
 #define FAILURES_MAX    4  /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
@@ -230,6 +231,13 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     }
     if (l->have_next && ps_pool_ready(e)) {
         take_up(e);
+    }
+    l->n_sweeps = l->step_misses > 0 ? SWEEPS : l->n_sweeps;
+    if (e->places != NULL && l->n_sweeps > 0) {
+        l->n_sweeps--;
+        pthread_mutex_unlock(&ps_lock);
+        ps_memory_sweep(e);
+        pthread_mutex_lock(&ps_lock);
     }
     l->step_misses = 0;
     l->step_moved = 0;

@@ -323,6 +323,8 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
 void ps_memory_break_dead(struct ps_engine *e, struct ps_tensor *t);
 /* Releases memory nobody needs, less the reserve. Returns the bytes. Lock not held. */
 uint64_t ps_memory_release_idle(struct ps_engine *e);
+/* The same, but for what the plan in force counts on. */
+uint64_t ps_memory_sweep(struct ps_engine *e);
 /* Gives the job's own pool's unused memory back to the device. Lock not held. */
 void ps_memory_trim_pool(const struct ps_engine *e);
 /* The chunks of a tensor whose addresses have just been unmapped become free. Lock held. */

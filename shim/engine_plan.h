@@ -31,6 +31,7 @@ struct ps_learner {
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
     uint32_t step_misses;
+    uint32_t n_sweeps;   /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
 };
 

@@ -450,8 +450,18 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
     return r;
 }
 
+/* The plan counts on its memory: the next one of its site takes it over. */
+static bool planned_temporary(const struct ps_engine *e, const struct ps_tensor *t)
+{
+    const struct ps_plan_site *site =
+        e->places != NULL && t->site != NULL ?
+            ps_plan_find(&e->places->plan, t->site->name, t->site->ordinal) :
+            NULL;
+    return site != NULL && site->class == PS_PLAN_TEMPORARY;
+}
+
 /* Takes chunks off the free lists that neither work nor the reserve needs. Lock held. */
-static struct ps_chunk *collect_idle(struct ps_engine *e)
+static struct ps_chunk *collect_idle(struct ps_engine *e, bool temporaries)
 {
     uint32_t idle[PS_N_CLASSES];
     uint32_t reserve[PS_N_CLASSES];
@@ -459,7 +469,7 @@ static struct ps_chunk *collect_idle(struct ps_engine *e)
 
     for (struct ps_tensor *t = e->dead, *next; t != NULL; t = next) {
         next = t->lru_next;
-        if (ready_done(t->ready)) {
+        if (ready_done(t->ready) && (temporaries || !planned_temporary(e, t))) {
             ps_memory_break_dead(e, t);
         }
     }
@@ -501,7 +511,7 @@ static void collect_cached(struct ps_engine *e, struct ps_take *take)
     }
 }
 
-uint64_t ps_memory_release_idle(struct ps_engine *e)
+static uint64_t release_idle(struct ps_engine *e, bool temporaries)
 {
     struct ps_take take = {.got = NULL};
     uint64_t bytes = 0;
@@ -510,7 +520,7 @@ uint64_t ps_memory_release_idle(struct ps_engine *e)
     pthread_mutex_unlock(&ps_lock);
     unmap_victims(e, &take);
     pthread_mutex_lock(&ps_lock);
-    struct ps_chunk *c = collect_idle(e);
+    struct ps_chunk *c = collect_idle(e, temporaries);
     pthread_mutex_unlock(&ps_lock);
     /* Memory returns to the device only when its last mapping is gone. */
     ps_engine_reap(e);
@@ -522,4 +532,14 @@ uint64_t ps_memory_release_idle(struct ps_engine *e)
         c = next;
     }
     return bytes;
+}
+
+uint64_t ps_memory_release_idle(struct ps_engine *e)
+{
+    return release_idle(e, true);
+}
+
+uint64_t ps_memory_sweep(struct ps_engine *e)
+{
+    return release_idle(e, false);
 }
