@@ -49,6 +49,17 @@ PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
     return atomicAdd((unsigned long long *)p, (unsigned long long)v);
 }
 
+/* The same; whoever adds later sees all that this thread did or saw before, if both add in this way. */
+PS_DEVICE uint64_t ps_atomic_add_ordered(uint64_t *p, uint64_t v)
+{
+    unsigned long long before;
+    asm volatile("atom.acq_rel.gpu.add.u64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(p), "l"((unsigned long long)v)
+                 : "memory");
+    return before;
+}
+
 /* Whole and past the first-level cache, but in no order with other accesses. */
 PS_DEVICE uint32_t ps_load_u32(const uint32_t *p)
 {
@@ -140,6 +151,11 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
 {
     return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
+
+PS_DEVICE uint64_t ps_atomic_add_ordered(uint64_t *p, uint64_t v)
+{
+    return ps_atomic_add(p, v);
 }
 
 PS_DEVICE uint32_t ps_load_u32(const uint32_t *p)

@@ -10,14 +10,18 @@
  * Free lists, one for each part: a ring of page numbers with monotonic 64-bit counters, in device memory,
  * moved by kernels only:
  *   - head: pages taken so far, moved by stash kernels (atomic add). All stash launches of a pool
- *     run on one stream. A stash takes only pages the host knows to be free (pushes whose kernel
- *     the host has seen complete, or that precede it on its stream), so it never looks at tail.
+ *     run on one stream.
  *   - tail: pages given so far, moved by drop and grow kernels, which are totally ordered by
  *     events: slots are written and fenced, then tail is published by the last thread.
- *   - tail - head = pages free; equals the capacity when nothing is out.
- * A stash launch may take `device_pages` of the device's part: the pages that come first take those,
- * all later ones are stored in host pages.
+ *   - n_free: what is added to it has been published; a stash subtracts before it takes.
+ *   - tail - head = n_free = pages free between launches; equals the capacity when nothing is out.
  * The ring has n_slots = a power of two >= the largest capacity the pool can ever have.
+ *
+ * Where there are host pages, a page to be stored takes a device page if one is free at that moment: whoever
+ * subtracts from n_free and found more than nothing has one, and sees what those who gave it did; whoever found
+ * nothing adds again and takes a host page. So it never fails while a page is left that was free when the launch began,
+ * and the pages of both parts that the host knows to be free (policy/budget.h) are enough whatever is given meanwhile.
+ * Without host pages a stash takes only what the host knows to be free, and looks at nothing.
  */
 #ifndef PS_KERNELS_LAYOUT_H
 #define PS_KERNELS_LAYOUT_H
@@ -39,13 +43,13 @@ struct ps_page_entry {
 };
 
 struct ps_free_list {
-    uint64_t head; /* pages taken so far */
-    uint64_t tail; /* pages given so far */
+    uint64_t head;   /* pages taken so far */
+    uint64_t tail;   /* pages given so far */
+    uint64_t n_free; /* signed: below 0 for moments */
     uint64_t n_slots;
-    /* Of the running stash launch, in the device pages' list; 0 between launches. */
-    uint64_t done;    /* blocks that have finished */
-    uint64_t claimed; /* pages asked for, of either part; not counted without host pages */
-    uint32_t *slots;  /* uint32_t[n_slots] in device memory */
+    uint64_t
+        done; /* blocks of the running stash that have finished, in the device pages' list; else 0 */
+    uint32_t *slots; /* uint32_t[n_slots] in device memory */
 };
 
 /* What one stash of one tensor stored: one aligned 64-bit word, so that it is read whole. */
@@ -83,8 +87,8 @@ struct ps_batch {
     uint64_t host_list;   /* of host pages; 0: there are none */
     uint32_t page_bytes;
     uint32_t n_items;
-    uint32_t device_pages; /* stash: that it may take, if there are host pages */
-    uint32_t host_shift;   /* log2 of the pages of a piece */
+    uint32_t host_shift; /* log2 of the pages of a piece */
+    uint32_t pad;
     struct ps_batch_item items[PS_BATCH_MAX];
 };
 

@@ -4,7 +4,7 @@
  * them (layout.h says what lies where, and how launches must be ordered against each other). One
  * source for nvcc and, through dual.h, for the host compiler: right for any grid and block size.
  *
- * Blocks of one stash share only heads, done, claimed and the counts, by atomic operations. Each page belongs
+ * Blocks of one stash share only the lists' counters and the counts, by atomic operations. Each page belongs
  * to one block: it scans in chunks and stops at the first that shows a difference, so that a page
  * of data costs one chunk more than its copy; only uniform pages are read to the end.
  */
@@ -149,17 +149,42 @@ PS_DEVICE void fill_page(struct ps_vec *to, uint64_t n, struct ps_vec word)
     }
 }
 
-/*
- * One thread. The slot was written by a launch whose end the host saw before it launched this one,
- * or that this one follows in its stream; a drop that runs at the same time writes other slots.
- */
-PS_DEVICE uint32_t take_page(const struct ps_batch *b)
+/* One thread. Is one of the free pages ours now? They may be given at the same time. */
+PS_DEVICE bool claim_page(struct ps_free_list *list)
+{
+    /* Only a look: fewer find less than there is while others add again. */
+    if ((int64_t)ps_load_u64(&list->n_free) <= 0) {
+        return false;
+    }
+    if ((int64_t)ps_atomic_add_ordered(&list->n_free, UINT64_MAX) > 0) {
+        return true;
+    }
+    ps_atomic_add(&list->n_free, 1);
+    return false;
+}
+
+/* One thread. The list that has a page for it. */
+PS_DEVICE struct ps_free_list *choose_list(const struct ps_batch *b)
 {
     struct ps_free_list *list = (struct ps_free_list *)ps_address(b->free_list);
-    if (b->host_list != 0 && ps_atomic_add(&list->claimed, 1) >= b->device_pages) {
+    if (b->host_list != 0) {
+        if (claim_page(list)) {
+            return list;
+        }
         list = (struct ps_free_list *)ps_address(b->host_list);
     }
-    const uint64_t at = ps_atomic_add(&list->head, 1);
+    ps_atomic_add(&list->n_free, UINT64_MAX);
+    return list;
+}
+
+/*
+ * One thread. The slot was written by a launch whose end the host saw before it launched this one, or that this one
+ * follows in its stream, or whose end this thread saw in n_free, or one that took before (so this too is in order). A
+ * drop that runs at the same time writes other slots.
+ */
+PS_DEVICE uint32_t take_page(struct ps_free_list *list)
+{
+    const uint64_t at = ps_atomic_add_ordered(&list->head, 1);
     return ps_load_u32(&list->slots[at & (list->n_slots - 1)]);
 }
 
@@ -202,7 +227,9 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
         }
         /* The scan's barrier lies between the last page's readers of `page` and this writer. */
         if (PS_THREAD == 0) {
-            page = take_page(&batch);
+            struct ps_free_list *const from = choose_list(&batch);
+            PS_YIELD();
+            page = take_page(from);
             entry->page = page;
             ps_atomic_add(&counts[(page & PS_PAGE_HOST) != 0], 1);
             cursor_flag(&batch, &c, i, true);
@@ -224,7 +251,6 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
         PS_FENCE();
         if (PS_THREAD == 0) {
             list->done = 0;
-            list->claimed = 0;
         }
         publish_ledgers(&batch);
     }
@@ -297,13 +323,14 @@ PS_KERNEL1(ps_clean, struct ps_batch, batch)
     }
 }
 
-/* One block. All threads: what they wrote to the slots becomes free at once. */
-PS_DEVICE void publish_tail(struct ps_free_list *list, uint64_t tail)
+/* One block. All threads: what they wrote to the slots from `tail` on becomes free at once. */
+PS_DEVICE void publish(struct ps_free_list *list, uint64_t tail, uint64_t n)
 {
     PS_FENCE();
     PS_SYNC();
     if (PS_THREAD == 0) {
-        ps_publish_u64(&list->tail, tail);
+        ps_publish_u64(&list->tail, tail + n);
+        ps_atomic_add_ordered(&list->n_free, n);
     }
 }
 
@@ -337,9 +364,9 @@ PS_KERNEL1(ps_drop, struct ps_batch, batch)
     }
     PS_SYNC();
     PS_YIELD();
-    publish_tail(device, device_tail + n_given[0]);
+    publish(device, device_tail, n_given[0]);
     if (has_host) {
-        publish_tail(host, host_tail + n_given[1]);
+        publish(host, host_tail, n_given[1]);
     }
 }
 
@@ -352,5 +379,5 @@ PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
         list->slots[(tail + i) & (list->n_slots - 1)] = first + i;
     }
     PS_YIELD();
-    publish_tail(list, tail + count);
+    publish(list, tail, count);
 }

@@ -4,9 +4,12 @@
  * memory. Page use is decided on the device; until the host has seen a stash complete, the stash counts with its worst
  * case. So a stash that ps_budget_reserve allowed can never run out of pages.
  *
- * The stashes of one launch share their device pages, since the first come take them: one may take more of them than
- * was reserved for it, and another fewer. So all of a launch are settled (or cancelled) together, and between the first
- * and the last of them the numbers mean nothing.
+ * Why both parts may be counted together. A stash takes a host page only when no device page is free, as far as its
+ * kernel sees. Then all the device's pages are with stashes that count here (held, in flight, returning) or with
+ * itself. So what it and those in flight have on the device is at least the capacity there less what is held and
+ * returning there; what is left of their worst cases, and may need a host page now or later, is no more than the host's
+ * capacity less what is held and returning on the host, since the sums fit. Pages that come back meanwhile are a gift:
+ * with them more may lie on the device than anybody here counted on.
  *
  * Units: pages. Not thread-safe: the engine's lock guards it.
  */
@@ -24,28 +27,24 @@ struct ps_pages {
 };
 
 struct ps_budget {
-    struct ps_pages capacity;  /* pages that exist */
-    struct ps_pages held;      /* stored by stashes seen complete, not being dropped */
-    struct ps_pages in_flight; /* worst case of stashes not yet seen complete */
-    struct ps_pages returning; /* being dropped; free once the drop was seen complete */
+    struct ps_pages capacity; /* pages that exist; shrinks only while the budget is idle */
+    uint64_t held;            /* stored by stashes seen complete, not being dropped */
+    uint64_t in_flight;       /* worst case of stashes not yet seen complete */
+    uint64_t returning;       /* being dropped; free once the drop was seen complete */
 };
 
-/* Pages that are certainly free. */
-struct ps_pages ps_budget_free(const struct ps_budget *b);
-/* The same, of both parts together: the largest worst case that can be reserved. */
+/* Pages that are certainly free, of both parts together: the largest worst case that can be reserved. */
 uint64_t ps_budget_available(const struct ps_budget *b);
-/* Both parts together. */
 uint64_t ps_budget_returning(const struct ps_budget *b);
-/* Device pages as far as they are certain, host pages for the rest. False: not certain; nothing changes. */
-bool PS_MUST_CHECK ps_budget_reserve(struct ps_budget *b, uint64_t worst,
-                                     struct ps_pages *reserved_p);
-/* The stash was seen complete. Over a launch, no more was stored of either part than was reserved of it. */
-void ps_budget_settle(struct ps_budget *b, struct ps_pages reserved, struct ps_pages stored);
+/* False: not certain; nothing changes. */
+bool PS_MUST_CHECK ps_budget_reserve(struct ps_budget *b, uint64_t worst);
+/* The stash was seen complete and stored so many pages of the `worst` reserved. */
+void ps_budget_settle(struct ps_budget *b, uint64_t worst, uint64_t stored);
 /* A reserved stash was never launched. */
-void ps_budget_cancel(struct ps_budget *b, struct ps_pages reserved);
+void ps_budget_cancel(struct ps_budget *b, uint64_t worst);
 /* A drop of held pages was enqueued; later it was seen complete. */
-void ps_budget_drop(struct ps_budget *b, struct ps_pages stored);
-void ps_budget_dropped(struct ps_budget *b, struct ps_pages stored);
+void ps_budget_drop(struct ps_budget *b, uint64_t stored);
+void ps_budget_dropped(struct ps_budget *b, uint64_t stored);
 void ps_budget_grow(struct ps_budget *b, struct ps_pages more);
 /* Nothing is out and nothing is on its way. */
 bool ps_budget_idle(const struct ps_budget *b);

@@ -54,9 +54,8 @@ struct ps_copy {
     uint64_t table;             /* device address of its page table */
     uint64_t entry;             /* first entry in the table arena */
     uint32_t n_pages;
-    uint32_t device_pages, host_pages; /* reserved: together the worst case; nothing once settled */
-    uint32_t stored;                   /* pages taken from the pool; valid once settled */
-    uint32_t spilled;                  /* of those, in host memory */
+    uint32_t stored;  /* pages taken from the pool; valid once settled */
+    uint32_t spilled; /* of those, in host memory */
     uint32_t uniform;
     uint16_t ledger; /* number of its ledger word and counters */
     uint16_t seq;
@@ -351,8 +350,8 @@ static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
     if (whole <= t->home_bytes) {
         return 0;
     }
-    return t->place != NULL && t->place->tail != NULL ? t->place->tail->bytes :
-                                                        whole - t->home_bytes;
+    return t->place != NULL && t->place->tail != NULL ? t->place->tail->bytes
+                                                      : whole - t->home_bytes;
 }
 
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
@@ -389,7 +388,7 @@ void ps_pool_unwant(struct ps_engine *e);
 uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 /* Pages that a stash may need and be certain to find, in device or host memory. Lock held. */
 uint64_t ps_pool_available(const struct ps_engine *e);
-/* A batch without items: a stash adds the device_pages of its copies to the batch's. */
+/* A batch without items. */
 void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b);
 /*
  * Reserves a place for every page, device pages first. NULL: they are not certain, or no table room, no ledger word or

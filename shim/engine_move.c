@@ -210,7 +210,6 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
         if (c == NULL) {
             break;
         }
-        b->device_pages += c->device_pages;
         c->site = t->site;
         c->seg = t->seg;
         c->traced = ps_trace_number(t->slot.base);

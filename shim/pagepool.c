@@ -4,8 +4,8 @@
  * the ledger in pinned host memory through which the device tells how many pages each stash took.
  *
  * Who moves the free list: stashes take (all on stash_stream); drops and growths give, and are totally ordered: each
- * waits for `pushed`, the fence behind the one before. A stash takes only pages that policy/budget.h knows to be
- * free, so the two ends need no order between them.
+ * waits for `pushed`, the fence behind the one before. What policy/budget.h knows to be free is enough for a stash,
+ * so the two ends need no order between them.
  *
  * Any thread; the lock as engine_int.h says. Growth and shrinking map memory with the lock let go and `growing` set.
  */
@@ -409,10 +409,12 @@ void ps_pool_unwant(struct ps_engine *e)
 static void give_back_pages(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
-    /* Both ends in one fill: it cannot fail by halves. */
-    static_assert(offsetof(struct ps_free_list, tail) == 8 + offsetof(struct ps_free_list, head),
-                  "head and tail lie together");
-    CUresult r = ps_driver.cuMemsetD32Async(p->list + offsetof(struct ps_free_list, head), 0, 4,
+    /* All in one fill: it cannot fail by halves. */
+    static_assert(offsetof(struct ps_free_list, tail) == 8 + offsetof(struct ps_free_list, head) &&
+                      offsetof(struct ps_free_list, n_free) ==
+                          16 + offsetof(struct ps_free_list, head),
+                  "head, tail and n_free lie together");
+    CUresult r = ps_driver.cuMemsetD32Async(p->list + offsetof(struct ps_free_list, head), 0, 6,
                                             e->stash_stream);
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
@@ -451,16 +453,6 @@ void ps_pool_shrink(struct ps_engine *e)
     }
 }
 
-static struct ps_pages copy_reserved(const struct ps_copy *c)
-{
-    return (struct ps_pages){c->device_pages, c->host_pages};
-}
-
-static struct ps_pages copy_stored(const struct ps_copy *c)
-{
-    return (struct ps_pages){c->stored - c->spilled, c->spilled};
-}
-
 uint64_t ps_pool_available(const struct ps_engine *e)
 {
     return ps_budget_available(&e->pool.budget);
@@ -482,26 +474,23 @@ struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
 {
     struct ps_page_pool *p = &e->pool;
     struct ps_copy *c = calloc(1, sizeof(*c));
-    struct ps_pages reserved;
     uint64_t word;
-    if (c == NULL || n_pages > PS_PAGES_MAX || !ps_budget_reserve(&p->budget, n_pages, &reserved)) {
+    if (c == NULL || n_pages > PS_PAGES_MAX || !ps_budget_reserve(&p->budget, n_pages)) {
         free(c);
         return NULL;
     }
     if (!ps_ranges_take(&p->ledger_free, 1, &word)) {
-        ps_budget_cancel(&p->budget, reserved);
+        ps_budget_cancel(&p->budget, n_pages);
         free(c);
         return NULL;
     }
     if (!ps_ranges_take(&p->entries, n_pages, &c->entry)) {
         ps_ranges_give(&p->ledger_free, word, 1);
-        ps_budget_cancel(&p->budget, reserved);
+        ps_budget_cancel(&p->budget, n_pages);
         free(c);
         return NULL;
     }
     c->n_pages = n_pages;
-    c->device_pages = (uint32_t)reserved.device;
-    c->host_pages = (uint32_t)reserved.host;
     c->ledger = (uint16_t)word;
     c->seq = ++p->seq;
     c->table = p->tables + c->entry * sizeof(struct ps_page_entry);
@@ -511,7 +500,7 @@ struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
 void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
 {
     if (!c->settled) {
-        ps_budget_cancel(&e->pool.budget, copy_reserved(c));
+        ps_budget_cancel(&e->pool.budget, c->n_pages);
     }
     ps_fence_unref(&e->fences, c->stash);
     ps_fence_unref(&e->fences, c->dropped);
@@ -550,7 +539,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         ps_count(errors, 1);
         ps_error_once("a stash did not complete: the CUDA context has failed");
         c->stored = c->n_pages;
-        c->spilled = c->host_pages;
+        c->spilled = 0;
     }
     c->uniform = c->n_pages - c->stored;
     if (c->site != NULL) {
@@ -560,7 +549,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         e->learned = e->learned || eligible != ps_site_eligible(c->site);
     }
     ps_learn_stashed(e, c, (uint64_t)c->stored * p->page_bytes);
-    ps_budget_settle(&p->budget, copy_reserved(c), copy_stored(c));
+    ps_budget_settle(&p->budget, c->n_pages, c->stored);
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);
     ps_count(bytes_spilled, (uint64_t)c->spilled * p->page_bytes);
@@ -568,7 +557,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
     ps_count(valid_bytes, bytes);
     ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
     if (c->dropping) {
-        ps_budget_drop(&p->budget, copy_stored(c));
+        ps_budget_drop(&p->budget, c->stored);
     }
 }
 
@@ -618,7 +607,7 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
         c->dropping = true;
         c->dropped = ps_fence_ref(f);
         if (c->settled) {
-            ps_budget_drop(&p->budget, copy_stored(c));
+            ps_budget_drop(&p->budget, c->stored);
         }
         if (f == NULL) {
             continue; /* its pages and table stay taken for good */
@@ -645,7 +634,7 @@ void ps_pool_poll(struct ps_engine *e)
         if (p->drops == NULL) {
             p->drops_end = &p->drops;
         }
-        ps_budget_dropped(&p->budget, copy_stored(c));
+        ps_budget_dropped(&p->budget, c->stored);
         atomic_fetch_sub_explicit(&ps_counters.valid_bytes, (uint64_t)c->stored * p->page_bytes,
                                   memory_order_relaxed);
         ps_copy_free(e, c);

@@ -137,9 +137,9 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
 
             n_stored += s.tensors[at].n_pages - s.tensors[at].n_uniform;
         }
-        scene_took(&s, n_stored);
         MUST(drv.cuStreamSynchronize(st->out));
         MUST(drv.cuStreamSynchronize(st->in));
+        scene_took(&s, to_stash, n_stored);
         for (uint64_t i = 0; i < n_half; i++) {
             MUST(drv.cuMemsetD32Async(to_stash->items[i].data, POISON_WORD,
                                       to_stash->items[i].bytes / 4, st->out));

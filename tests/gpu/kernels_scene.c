@@ -169,7 +169,6 @@ static void fill_batch(struct scene *s)
     b->free_list = s->list[0];
     b->host_list = s->list[1];
     b->host_shift = PIECE_SHIFT;
-    b->device_pages = (uint32_t)s->capacity;
     b->page_bytes = s->page_bytes;
     b->n_items = s->n;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -237,11 +236,14 @@ void scene_create(struct scene *s, const struct ps_kernels *k)
     create_pieces(s);
     MUST(drv.cuCtxSynchronize());
     fill_batch(s);
+    s->share = s->capacity;
 }
 
 void scene_share(struct scene *s, uint64_t device_pages)
 {
-    s->batch.device_pages = (uint32_t)device_pages;
+    MUST(extra.cuMemcpyHtoD(s->list[0] + offsetof(struct ps_free_list, n_free), &device_pages,
+                            sizeof(device_pages)));
+    s->share = device_pages;
 }
 
 void scene_init(struct scene *s, uint32_t n, uint32_t page_bytes, uint64_t bytes,
@@ -285,8 +287,10 @@ static void check_list(const struct scene *s, int part, uint64_t n_free)
 
     MUST(extra.cuMemcpyDtoH(&list, s->list[part], sizeof(list)));
     MUST(extra.cuMemcpyDtoH(slots, s->slots[part], s->n_slots * 4));
-    ok = ok && list.done == 0 && list.claimed == 0 && list.head == s->n_taken[part] &&
-         list.tail - list.head == n_free;
+    const uint64_t hidden = part == 0 ? s->capacity - s->share : 0;
+
+    ok = ok && list.done == 0 && list.head == s->n_taken[part] && list.tail - list.head == n_free &&
+         list.n_free == n_free - hidden;
     for (uint64_t at = list.head; ok && at < list.tail; at++) {
         const uint32_t page = slots[at % s->n_slots] ^ (part == 0 ? 0 : PS_PAGE_HOST);
 
@@ -310,13 +314,22 @@ void check_all_free(const struct scene *s)
 
 static uint64_t n_on_device(const struct scene *s, uint64_t n_stored)
 {
-    return n_stored < s->batch.device_pages ? n_stored : s->batch.device_pages;
+    return n_stored < s->share ? n_stored : s->share;
 }
 
-void scene_took(struct scene *s, uint64_t n_stored)
+void scene_took(struct scene *s, const struct ps_batch *b, uint64_t n_stored)
 {
-    s->n_taken[0] += n_on_device(s, n_stored);
-    s->n_taken[1] += n_stored - n_on_device(s, n_stored);
+    uint64_t n[2] = {0, 0};
+
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        const uint64_t word = *(const volatile uint64_t *)(uintptr_t)b->items[i].ledger;
+
+        n[0] += PS_LEDGER_DEVICE(word);
+        n[1] += PS_LEDGER_HOST(word);
+    }
+    check(n[0] + n[1] == n_stored, s, "a stash stores what is not uniform");
+    s->n_taken[0] += n[0];
+    s->n_taken[1] += n[1];
 }
 
 /* Says how many pages each tensor has on the host. */
@@ -390,7 +403,7 @@ void check_stashed(struct scene *s)
     check(zero, s, "the counts are zero again");
     check(all_host == s->n_stored - n_on_device(s, s->n_stored), s,
           "what is beyond the device's share is on the host");
-    scene_took(s, s->n_stored);
+    scene_took(s, &s->batch, s->n_stored);
     check_flags(s);
     check_list(s, 0, s->capacity - n_on_device(s, s->n_stored));
     check_list(s, 1, s->capacity - all_host);

@@ -65,6 +65,7 @@ struct scene {
     unsigned char *host_pool;      /* pinned; in pieces that follow each other */
     uint64_t *ledgers;             /* pinned */
     uint64_t n_taken[2];           /* the free lists' heads as they must be */
+    uint64_t share;                /* device pages that the next stash is told of */
     struct ps_batch batch;
 };
 
@@ -76,7 +77,7 @@ void scene_init(struct scene *s, uint32_t n, uint32_t page_bytes, uint64_t bytes
 /* Allocates, uploads, and has the grow kernel make each free list in two pieces. */
 void scene_create(struct scene *s, const struct ps_kernels *k);
 void scene_fini(struct scene *s);
-/* The next stash may take so many of the device's pages. */
+/* All pages are free, and the device is idle: stashes are told of so many of the device's. */
 void scene_share(struct scene *s, uint64_t device_pages);
 /* New sequence numbers; the ledgers say nothing. */
 void next_seq(struct scene *s);
@@ -90,7 +91,7 @@ void check_stashed(struct scene *s);
 void check_all_free(const struct scene *s);
 void check_flags(const struct scene *s);
 void check_region(const struct scene *s, const char *what);
-/* So many pages were taken of each part, and not given back. */
-void scene_took(struct scene *s, uint64_t n_stored);
+/* This batch of it was stashed, and stored so many pages, in whichever part. */
+void scene_took(struct scene *s, const struct ps_batch *b, uint64_t n_stored);
 
 #endif

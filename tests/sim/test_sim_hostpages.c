@@ -142,7 +142,6 @@ static bool stash(struct ps_batch *b)
             return false;
         }
         tensors[i].copy = c;
-        b->device_pages += c->device_pages;
         ps_copy_item(engine, c, data[i], BYTES, &b->items[i]);
     }
     b->n_items = N;

@@ -359,6 +359,26 @@ START_TEST(one_operation_must_not_use_two_addresses)
 }
 END_TEST
 
+/* It reads again what it has read, and knows by now that the other's read is over: that one is forgotten once. */
+START_TEST(an_operation_may_come_after_another_while_it_runs)
+{
+    struct hb_op *first = hb_op_begin(hb, a, "first", 0);
+    struct hb_op *second = hb_op_begin(hb, b, "second", 0);
+
+    hb_access(hb, first, map, 0, BYTES, HB_READ);
+    hb_access(hb, second, map, 0, BYTES, HB_READ);
+    hb_op_after(second, first);
+    hb_access(hb, second, map, 0, BYTES, HB_READ);
+    hb_access(hb, second, map, 0, BYTES / 2, HB_READ);
+    hb_access(hb, second, map, 0, BYTES, HB_WRITE);
+    hb_op_unref(second);
+    ck_assert_uint_eq(hb_n_reports(hb), 0);
+    hb_access(hb, first, map, 0, BYTES, HB_READ);
+    expect_one(HB_WRITE_READ, "second", "first");
+    hb_op_unref(first);
+}
+END_TEST
+
 START_TEST(repetitions_are_counted_and_reports_are_capped)
 {
     for (unsigned i = 0; i < 3; i++) {
@@ -449,6 +469,7 @@ int main(void)
     tcase_add_loop_test(t, unmapping_needs_the_host_to_know_that_users_are_done, 0, 2);
     tcase_add_loop_test(t, a_stream_ordered_free_needs_an_edge_from_each_user, 0, 2);
     tcase_add_test(t, one_operation_must_not_use_two_addresses);
+    tcase_add_test(t, an_operation_may_come_after_another_while_it_runs);
     tcase_add_test(t, repetitions_are_counted_and_reports_are_capped);
     tcase_add_test(t, a_report_says_what_where_and_which_edge);
     tcase_add_test(t, reading_unwritten_memory_is_told_only_on_request);

@@ -189,8 +189,8 @@ START_TEST(the_ring_wraps_and_loses_no_page)
 }
 END_TEST
 
-/* _i: page size, blocks and order of the blocks. Shares of 0, some, enough and more than there are. */
-START_TEST(pages_beyond_the_share_go_to_the_host)
+/* _i: page size, blocks and order of the blocks. None, some, enough and more than enough are free. */
+START_TEST(pages_beyond_what_is_free_go_to_the_host)
 {
     const uint32_t page_bytes = page_sizes[_i % N_PAGE_SIZES];
     const uint64_t n_blocks = block_counts[_i / N_PAGE_SIZES % N_BLOCK_COUNTS];
@@ -205,7 +205,7 @@ START_TEST(pages_beyond_the_share_go_to_the_host)
         const unsigned percent = (unsigned)(test_random(&p.rng) % 101);
         const uint32_t n = large ? 1 : (uint32_t)(1 + test_random(&p.rng) % 6);
 
-        p.device_pages = round == 0 ? 0 : (uint32_t)(test_random(&p.rng) % (capacity + 1));
+        pool_hide_rest(&p, round == 0 ? 0 : test_random(&p.rng) % (capacity + 1));
         round_trip(&p, n, percent, n_blocks, order);
     }
     pool_fini(&p);
@@ -237,12 +237,10 @@ START_TEST(both_rings_wrap_and_lose_no_page)
             continue;
         }
         tensor_init(&tensors[k], &p, random_bytes(&p, 10), 30);
-        /* As the engine does: what is certain of the device, the rest certain on the host. */
         const uint64_t n_device = p.device.tail - p.device.head;
         const uint64_t n_host = p.host.tail - p.host.head;
 
-        p.device_pages = (uint32_t)(test_random(&p.rng) % (n_device + 1));
-        if (round < ROUNDS && tensors[k].n_pages <= p.device_pages + n_host) {
+        if (round < ROUNDS && tensors[k].n_pages <= n_device + n_host) {
             pool_stash(&p, &tensors[k], 1, n_blocks, order);
             is_out[k] = true;
         } else {
@@ -265,7 +263,6 @@ START_TEST(host_pages_come_by_grow_too)
     pool_init(&p, 512, 2, 2, 0);
     pool_add_host(&p, 8, 8, 2);
     tensor_init(&t, &p, UINT64_C(10) * 512, 0);
-    p.device_pages = 2;
     pool_stash(&p, &t, 1, 3, ORDER_INTERLEAVED);
     ck_assert_uint_eq(pool_n_free(&p), 0);
     /* The host's eight are out; as if they were new, they come a second time once the first are back. */
@@ -379,7 +376,7 @@ int main(void)
     tcase_add_test(t, all_zero_and_all_pattern_take_no_page);
     tcase_add_test(t, tensors_without_bytes_get_their_ledger_word);
     tcase_add_loop_test(t, the_ring_wraps_and_loses_no_page, 0, slow ? 1 : 3);
-    tcase_add_loop_test(t, pages_beyond_the_share_go_to_the_host, 0,
+    tcase_add_loop_test(t, pages_beyond_what_is_free_go_to_the_host, 0,
                         N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
     tcase_add_loop_test(t, both_rings_wrap_and_lose_no_page, 0, slow ? 1 : 3);
     tcase_add_test(t, host_pages_come_by_grow_too);

@@ -44,6 +44,13 @@ uint64_t pool_n_free(const struct pool *p)
     return n_free(&p->device) + n_free(&p->host);
 }
 
+void pool_hide_rest(struct pool *p, uint64_t n_seen)
+{
+    ck_assert_uint_le(n_seen, n_free(&p->device));
+    p->device.hidden = n_free(&p->device) - n_seen;
+    p->device.list->n_free = n_seen;
+}
+
 static void shuffle(struct pool *p, struct part *part)
 {
     for (uint64_t left = n_free(part); left > 1; left--) {
@@ -68,8 +75,8 @@ static void init_part(struct pool *p, struct part *part, uint32_t n_first, uint6
     part->list->head = part->head;
     part->list->tail = part->tail;
     part->list->n_slots = part->n_slots;
+    part->list->n_free = n_first;
     part->list->done = 0;
-    part->list->claimed = 0;
     for (uint32_t i = 0; i < n_first; i++) {
         *slot(part, start + i) = part->bit | i;
     }
@@ -151,10 +158,10 @@ static void check_part(const struct part *part)
 
     ck_assert_ptr_nonnull(seen);
     ck_assert_uint_eq(part->list->done, 0);
-    ck_assert_uint_eq(part->list->claimed, 0);
     ck_assert_uint_eq(part->list->n_slots, part->n_slots);
     ck_assert_uint_eq(part->list->head, part->head);
     ck_assert_uint_eq(part->list->tail, part->tail);
+    ck_assert_uint_eq(part->list->n_free + part->hidden, part->tail - part->head);
     ck_assert_uint_eq(part->tail - part->head + part->n_out, part->capacity);
     for (uint64_t at = part->head; at < part->tail; at++) {
         const uint32_t page = *slot(part, at) ^ part->bit;
@@ -311,7 +318,6 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
     b->host_list = device(p->host.list);
     b->host_pieces = device(p->pieces);
     b->host_shift = p->host_shift;
-    b->device_pages = p->device_pages;
     b->page_bytes = p->page_bytes;
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -347,8 +353,9 @@ static bool *note_taken(const struct part *part, uint64_t n)
 
 static struct taken foresee(const struct pool *p, uint64_t n_stored)
 {
-    const bool limited = p->host.list != NULL && n_stored > p->device_pages;
-    const uint64_t n_device = limited ? p->device_pages : n_stored;
+    const uint64_t n_seen = n_free(&p->device) - p->device.hidden;
+    const bool limited = p->host.list != NULL && n_stored > n_seen;
+    const uint64_t n_device = limited ? n_seen : n_stored;
 
     return (struct taken){n_device, n_stored - n_device, note_taken(&p->device, n_device),
                           note_taken(&p->host, n_stored - n_device)};

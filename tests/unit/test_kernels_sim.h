@@ -36,6 +36,7 @@ struct part {
     struct ps_free_list *list; /* NULL: there is no such part */
     /* The model: what the counters must be, and which pages are out. */
     uint64_t head, tail;
+    uint64_t hidden; /* free pages that the kernels are not told of */
     bool *is_out;
     uint64_t n_out;
 };
@@ -46,7 +47,6 @@ struct pool {
     unsigned char *pages;
     uint64_t *pieces; /* of host pages */
     uint32_t n_pieces, host_shift;
-    uint32_t device_pages; /* that the next stash may take; no limit without host pages */
     uint64_t rng;
 };
 
@@ -72,6 +72,8 @@ void pool_init_part(struct pool *p, uint32_t page_bytes, uint32_t capacity, uint
 /* Host pages in pieces of 2^shift, all free, in random order. */
 void pool_add_host(struct pool *p, uint32_t capacity, uint64_t n_slots, uint32_t shift);
 void pool_fini(struct pool *p);
+/* Stashes may take so many of the device's free pages, those given meanwhile, and no more. */
+void pool_hide_rest(struct pool *p, uint64_t n_seen);
 /* Counters and rings against the model. */
 void pool_check(const struct pool *p);
 uint64_t pool_n_free(const struct pool *p);

@@ -65,6 +65,12 @@ struct value {
     struct sim_hb_clock *clock;
 };
 
+/* Who gave a page last through this slot of a free list. */
+struct giver {
+    CUdeviceptr slot; /* 0: none */
+    struct sim_hb_clock *clock;
+};
+
 /* The newest operation of a stream that is gone, until the host knows of it. */
 struct orphan {
     struct orphan *next;
@@ -80,6 +86,8 @@ static struct checked **checked; /* by address */
 static size_t n_checked, max_checked;
 static struct value values[VALUES_MAX];
 static size_t n_values;
+static struct giver *givers; /* a hash table */
+static size_t n_givers, max_givers;
 
 /* ---- reports ---- */
 
@@ -661,15 +669,67 @@ static void tell_touches(struct sim_op *op)
     sim_fault_forget();
 }
 
+/* The entry of the slot, or the free one where it would be; there is one. */
+static struct giver *giver_at(CUdeviceptr slot)
+{
+    size_t i = (size_t)(slot / sizeof(uint32_t) * UINT64_C(0x9e3779b97f4a7c15) >> 20);
+
+    while (givers[i & (max_givers - 1)].slot != 0 && givers[i & (max_givers - 1)].slot != slot) {
+        i++;
+    }
+    return &givers[i & (max_givers - 1)];
+}
+
+static void givers_grow(void)
+{
+    struct giver *old = givers;
+    const size_t n_old = max_givers;
+
+    max_givers = n_old == 0 ? 256 : 2 * n_old;
+    givers = sim_calloc(max_givers, sizeof(*givers));
+    for (size_t i = 0; i < n_old; i++) {
+        if (old[i].slot != 0) {
+            *giver_at(old[i].slot) = old[i];
+        }
+    }
+    free(old);
+}
+
+static void note_giver(struct sim_hb_clock *clock, CUdeviceptr slot)
+{
+    if (2 * n_givers >= max_givers) {
+        givers_grow();
+    }
+    struct giver *g = giver_at(slot);
+
+    n_givers += g->slot == 0;
+    clock->refs++;
+    clock_unref(g->clock);
+    *g = (struct giver){slot, clock};
+}
+
+static void follow_giver(struct sim_hb_clock *clock, CUdeviceptr slot)
+{
+    const struct giver *g = n_givers == 0 ? NULL : giver_at(slot);
+
+    if (g != NULL && g->slot == slot) {
+        hb_op_after(clock->op, clock_settle(g->clock));
+    }
+}
+
 static void tell_range(void *arg, CUdeviceptr address, uint64_t bytes, enum sim_pk_mode mode)
 {
     static const enum hb_mode modes[] = {
-        [SIM_PK_READ] = HB_READ,
-        [SIM_PK_WRITE] = HB_WRITE,
-        [SIM_PK_LIST] = HB_ATOMIC,
+        [SIM_PK_READ] = HB_READ,  [SIM_PK_WRITE] = HB_WRITE, [SIM_PK_LIST] = HB_ATOMIC,
+        [SIM_PK_GIVE] = HB_WRITE, [SIM_PK_CLAIM] = HB_READ,
     };
     struct sim_op *op = arg;
 
+    if (mode == SIM_PK_GIVE) {
+        note_giver(op->clock, address);
+    } else if (mode == SIM_PK_CLAIM) {
+        follow_giver(op->clock, address);
+    }
     if (mode == SIM_PK_HOST_READ || mode == SIM_PK_HOST_WRITE) {
         access_host(op->clock->op, address, bytes, mode == SIM_PK_HOST_READ ? HB_READ : HB_WRITE);
     } else {

@@ -88,7 +88,7 @@ void hb_join_op(struct hb *hb, unsigned to, const struct hb_op *op);
 struct hb_op *hb_op_begin(struct hb *hb, unsigned actor, const char *name, uint64_t seq);
 /* A point in the work of an actor, as an event record makes it. One reference; accesses are possible, not usual. */
 struct hb_op *hb_op_mark(struct hb *hb, unsigned actor, const char *name, uint64_t seq);
-/* Orders an operation that has not run yet after another (edges inside a graph). */
+/* What an operation does from now on is ordered after another (edges inside a graph, or that the run shows). */
 void hb_op_after(struct hb_op *op, const struct hb_op *before);
 /* Declares that the operation claims what it writes. */
 void hb_op_claims(struct hb_op *op);

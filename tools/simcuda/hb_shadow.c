@@ -257,18 +257,17 @@ static struct seen seen_now(const struct doing *d)
                          .freed = d->mode == HB_DEATH};
 }
 
-/* Remembers a read or an atomic move, in place of those that it is ordered after. */
+/* Remembers a read or an atomic move, in place of those that it is (perhaps only now) ordered after. */
 static void remember_read(const struct doing *d, struct segment *s)
 {
+    bool known = false;
     size_t n = 0;
 
     for (size_t i = 0; i < reads_of(s); i++) {
         struct seen *r = &s->reads[i];
         const bool same_kind = r->atomic == (d->mode == HB_ATOMIC);
 
-        if (same_kind && r->op == d->op && r->map == d->map->serial) {
-            return;
-        }
+        known |= same_kind && r->op == d->op && r->map == d->map->serial;
         if (same_kind && r->op != d->op && hb_op_ordered(r->op, d->op)) {
             hb_op_unref(r->op);
         } else {
@@ -276,6 +275,9 @@ static void remember_read(const struct doing *d, struct segment *s)
         }
     }
     s->n_reads = n;
+    if (known) {
+        return;
+    }
     s->reads = hb_grow(s->reads, s->n_reads, &s->max_reads, sizeof(*s->reads));
     s->reads[s->n_reads++] = seen_now(d);
 }

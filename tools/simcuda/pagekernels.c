@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the stash kernels touch. The slots of a free list are plain memory (a stash must be ordered after the drop or
- * grow that gave the pages); only its counters may be moved by two kernels at once. Needs the big lock.
+ * grow that gave the pages); only its counters may be moved by two kernels at once. Where there are host pages, a stash
+ * finds the device's pages by a counter that drop and grow publish: that orders it behind them. Needs the big lock.
  */
 #include "tools/simcuda/pagekernels.h"
 
@@ -254,8 +255,17 @@ void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn
     }
 }
 
-static void tell_slots(struct sim_op *op, CUdeviceptr list_at, uint64_t *head, sim_pk_tell_fn tell)
+static enum sim_pk_mode slot_mode(const struct sim_op *op, int which)
 {
+    if (kind_of(op) != PK_STASH) {
+        return SIM_PK_GIVE;
+    }
+    return which == 0 && batch_of(op)->host_list != 0 ? SIM_PK_CLAIM : SIM_PK_READ;
+}
+
+static void tell_slots(struct sim_op *op, int which, uint64_t *head, sim_pk_tell_fn tell)
+{
+    const CUdeviceptr list_at = list_address(op, which);
     const enum pk_kind kind = kind_of(op);
     struct ps_free_list list;
 
@@ -272,7 +282,7 @@ static void tell_slots(struct sim_op *op, CUdeviceptr list_at, uint64_t *head, s
             slots_address(&list) + (*head & (list.n_slots - 1)) * sizeof(uint32_t);
         uint32_t page;
 
-        tell(op, slot, sizeof(page), kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
+        tell(op, slot, sizeof(page), slot_mode(op, which));
         if (kind == PK_STASH && read_device(&page, slot, sizeof(page))) {
             tell_page(op, page, batch_of(op)->page_bytes, true, tell);
         }
@@ -283,6 +293,6 @@ static void tell_slots(struct sim_op *op, CUdeviceptr list_at, uint64_t *head, s
 void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
 {
     for (int i = 0; i < N_LISTS; i++) {
-        tell_slots(op, list_address(op, i), &state->head[i], tell);
+        tell_slots(op, i, &state->head[i], tell);
     }
 }

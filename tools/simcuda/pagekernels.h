@@ -12,6 +12,8 @@ enum sim_pk_mode {
     SIM_PK_READ,
     SIM_PK_WRITE,
     SIM_PK_LIST,      /* a free list: kernels that move its two ends may run at the same time */
+    SIM_PK_GIVE,      /* writes a slot of a free list, and tells whoever claims it */
+    SIM_PK_CLAIM,     /* reads one, behind all that the launch did which gave it */
     SIM_PK_HOST_READ, /* pinned host memory */
     SIM_PK_HOST_WRITE,
 };
