@@ -234,7 +234,8 @@ def print_table(path):
         name = r["name"]
         report = r["report"] or EXPLAINED.get(name)
         if report is None:
-            report = f"only together with '{pairs[name].replace('_', ' ')}'" if name in pairs else "NOT SEEN"
+            report = f"only together with '{pairs[name].replace('_', ' ')}'" if name in pairs else \
+                "NOT SEEN" if r["runs"] else "not run yet"
         print(f"| {name.replace('_', ' ')} | {r['kind']} | `{r['function']}` | {report.replace('|', '/')} | "
               f"{r['runs'] if r['report'] else '—'} |")
 
