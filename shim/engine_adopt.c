@@ -192,6 +192,8 @@ static void take_up(struct ps_engine *e)
     e->chunk_bytes += p->bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);
+    /* Clearing out has taken the device's pages along. */
+    (void)ps_pool_ready(e);
     ps_count(plans, 1);
     if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
         want_pages(e, &p->plan, FLIGHTS);

@@ -543,6 +543,11 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     }
     if (s->owner != NULL) {
         if (!may_evict(s->owner)) {
+            const struct ps_group *g = s->owner->group;
+            ps_trace("group %u is in the lane: state %u, %u pins%s%s%s%s%s", g->seg.group,
+                     (unsigned)s->owner->state, s->owner->pins, g->returned ? ", returned" : "",
+                     g->kept ? ", kept" : "", g->stays ? ", stays" : "", g->crowded ? ", crowded" : "",
+                     g->record_due ? ", touched" : "");
             return false;
         }
         evict(e, s);
