@@ -215,7 +215,7 @@ static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
 void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
-    if (l->busy || e->no_gain || l->n_failures >= FAILURES_MAX) {
+    if (!ps_options.plan || l->busy || e->no_gain || l->n_failures >= FAILURES_MAX) {
         return;
     }
     l->busy = true;

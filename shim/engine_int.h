@@ -443,6 +443,12 @@ CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
 /* Takes a cached tensor's place back, unless the driver refuses to order that: then it stays cached. Lock held. */
 CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 
+/* A stream of ours, which waits for nothing but what the job's had before. */
+static inline bool ps_stream_ours(const struct ps_engine *e, uint64_t key)
+{
+    return key == ps_stream_key(e->ctx, e->stash_stream) ||
+           key == ps_stream_key(e->ctx, e->restore_stream);
+}
 /* A group that is in the way of another leaves at once, if it may. Lock held. */
 void ps_move_group_out(struct ps_engine *e, struct ps_group *g);
 /* Backward has come to another group: those that the plan does not keep leave, as far as they may. Lock held; let go

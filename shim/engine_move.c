@@ -51,8 +51,9 @@ static void view_group(const struct ps_engine *e, const struct ps_group *g, uint
     for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
         v->n_pinned += t->pins > 0;
         v->foreign_pending =
-            v->foreign_pending || (t->arrived != NULL && t->arrived->stream_key != g->stream_key &&
-                                   !ps_fence_done(t->arrived));
+            v->foreign_pending ||
+            (t->arrived != NULL && t->arrived->stream_key != g->stream_key &&
+             !ps_stream_ours(e, t->arrived->stream_key) && !ps_fence_done(t->arrived));
         v->n_movable += movable(t);
     }
 }
@@ -183,7 +184,13 @@ static CUresult order_stash(struct ps_engine *e, struct ps_group *g)
             return CUDA_ERROR_UNKNOWN;
         }
     }
-    return ps_fence_wait(g->home, ps_stream_key(e->ctx, e->stash_stream), e->stash_stream);
+    const uint64_t key = ps_stream_key(e->ctx, e->stash_stream);
+    CUresult r = ps_fence_wait(g->home, key, e->stash_stream);
+    /* What was brought in ahead, or taken back, by a stream of ours may not have been used since. */
+    for (const struct ps_tensor *t = g->tensors; t != NULL && r == CUDA_SUCCESS; t = t->next) {
+        r = ps_fence_wait(t->arrived, key, e->stash_stream);
+    }
+    return r;
 }
 
 /* What moves of a tensor: all but its home. */

@@ -49,6 +49,8 @@ const struct ps_option ps_option_table[] = {
         "Addresses reserved for the tensors of a device."),
     ROW("HOST_BUDGET", host_budget, size_or_auto, "auto", NULL, 0, 64 * T,
         "Host memory that pages may spill to; auto is this process's share of half of what there is."),
+    ROW("PLAN", plan, bool, "y", NULL, 0, 0,
+        "Learn the steps of the job and follow a plan; n: stash by fixed rules, as in the first steps."),
     ROW("KEEP_ALLOCATOR", keep_allocator, bool, "n", NULL, 0, 0,
         "Leave PyTorch's allocator setting alone; its own allocator hides tensors from us."),
     ROW("LOG_LEVEL", log_level, enum, "warn", level_names, 0, 0, "What is worth a line."),

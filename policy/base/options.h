@@ -24,6 +24,7 @@ struct ps_options {
     uint64_t page_bytes;            /* PAGEDSTASH_PAGE_BYTES: power of two >= 512, or PS_AUTO */
     uint64_t window_bytes;          /* PAGEDSTASH_WINDOW_BYTES: reserved addresses, or PS_AUTO */
     uint64_t host_budget;           /* PAGEDSTASH_HOST_BUDGET: bytes, 0 for none, or PS_AUTO */
+    bool plan;                      /* PAGEDSTASH_PLAN: learn the steps and follow a plan */
     bool keep_allocator;            /* PAGEDSTASH_KEEP_ALLOCATOR: leave PyTorch's setting alone */
     enum ps_log_level log_level;    /* PAGEDSTASH_LOG_LEVEL */
     char log_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_LOG_FILE: empty = stderr; %h %p %r */
