@@ -240,6 +240,8 @@ EXPLAINED = {
         "lets go of the lock around mapping calls, so that other threads do not wait for those; they wait for no device",
     "lock_of_ps_pool_ensure": "as ensure_tables",
     "lock_of_ps_pool_shrink": "as ensure_tables",
+    "lock_of_ready_after":
+        "engines are never freed, and bring_all looks at each again under the lock: a race of words, in a window of one read",
     "end_of_paging_keeps_groups": "no boundary is looked at once paging has ended",
 }
 
