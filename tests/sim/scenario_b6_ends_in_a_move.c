@@ -12,7 +12,7 @@
 typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                                      unsigned, unsigned, CUstream, void **, void **);
 
-bool simcuda_mapped(CUdeviceptr address); /* the software driver's */
+bool simcuda_mapped_now(CUdeviceptr address); /* the software driver's */
 
 static launch_fn future_launch;
 static CUdeviceptr tensors[N_TENSORS], later[N_TENSORS];
@@ -41,7 +41,7 @@ static unsigned count_mapped(void)
     unsigned n = 0;
 
     for (unsigned i = 0; i < N_TENSORS; i++) {
-        n += simcuda_mapped(tensors[i]);
+        n += simcuda_mapped_now(tensors[i]);
     }
     return n;
 }
