@@ -532,18 +532,18 @@ static void release_place(struct ps_tensor *t)
     }
 }
 
-/* The addresses may be another context's from now on. Lock not held. */
+/* The addresses may be another context's from now on, but for those that a call still holds. Lock not held. */
 static void give_slot(const struct ps_tensor *t)
 {
-    if (t->stuck == 0) {
-        pthread_mutex_lock(&ps_lock);
+    pthread_mutex_lock(&ps_lock);
+    if (t->stuck == 0 && t->pins == 0) {
         ps_slot_give(&t->slot);
-        pthread_mutex_unlock(&ps_lock);
     }
+    pthread_mutex_unlock(&ps_lock);
 }
 
-/* Takes the engine and everything in it out of sight. Lock held. */
-static void forget(struct ps_engine *e)
+/* Takes the engine and everything in it out of sight. The tensors, linked by next. Lock held. */
+static struct ps_tensor *forget(struct ps_engine *e)
 {
     if (engines == e) {
         engines = e->next;
@@ -554,29 +554,33 @@ static void forget(struct ps_engine *e)
         }
     }
     e->state = PS_ENGINE_BROKEN;
+    struct ps_tensor *all = NULL;
+    struct ps_tensor **end = &all;
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
-        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            ps_window_name(&t->slot, NULL);
+        *end = g->tensors;
+        for (; *end != NULL; end = &(*end)->next) {
+            ps_window_name(&(*end)->slot, NULL);
         }
+        g->tensors = NULL;
+        /* Of the others a few hundred bytes stay. */
+        g->engine = g->open ? NULL : e;
     }
+    e->groups = NULL;
+    e->groups_last = NULL;
+    return all;
 }
 
-/* The context is gone: nothing of it runs any more. Lock not held; nobody can find the engine. */
-static void release_memory(struct ps_engine *e)
+/*
+ * The context is gone: nothing of it runs any more. Lock not held; nobody can find the engine, but calls in flight may
+ * hold tensors that they name by stale words, so those stay, a few hundred bytes each.
+ */
+static void release_memory(struct ps_engine *e, struct ps_tensor *tensors)
 {
-    for (struct ps_group *g = e->groups, *next; g != NULL; g = next) {
-        next = g->next;
-        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            release_place(t);
-            if (t->pins == 0 && t->place == NULL) {
-                give_slot(t);
-            }
+    for (struct ps_tensor *t = tensors; t != NULL; t = t->next) {
+        release_place(t);
+        if (t->place == NULL) {
+            give_slot(t);
         }
-        if (!g->open) {
-            continue; /* a few hundred bytes stay: tensors may still be held by calls in flight */
-        }
-        g->engine = NULL;
-        g->tensors = NULL;
     }
     while (e->dead != NULL) {
         struct ps_tensor *t = e->dead;
@@ -661,15 +665,14 @@ void ps_engine_ended(struct ps_engine *e, bool gone)
     pthread_mutex_lock(&ps_lock);
     e->n_ending--;
     gone = gone && e->state == PS_ENGINE_READY;
-    if (gone) {
-        forget(e);
-    } else {
+    struct ps_tensor *const tensors = gone ? forget(e) : NULL;
+    if (!gone) {
         ps_host_resume(e);
     }
     pthread_cond_broadcast(&ps_moved);
     pthread_mutex_unlock(&ps_lock);
     if (gone) {
-        release_memory(e);
+        release_memory(e, tensors);
         e->pool.ledger = NULL;
         ps_pool_fini(e);
     }

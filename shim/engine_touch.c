@@ -525,7 +525,7 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream)
     pthread_mutex_lock(&ps_lock);
     for (unsigned i = 0; i < t->n_held; i++) {
         struct ps_tensor *tensor = t->held[i];
-        if (tensor->group != NULL) {
+        if (tensor->engine->state == PS_ENGINE_READY && tensor->group != NULL) {
             ps_group_touched(tensor, guard.current, stream);
         }
     }

@@ -54,6 +54,10 @@ SITES = [
      "if (!ready_done(c->ready)) {", "if (false) {"),
     ("place_is_idle_before_unmapping", "wait", "shim/engine.c", "ps_engine_reap",
      "if (ps_fence_done(u->ready[0]) && ps_fence_done(u->ready[1])) {", "if (true) {"),
+    ("visit_waits_for_the_end_of_an_ending", "wait", "shim/engine.c", "ps_engine_visit",
+     "if (!await_none(&e->n_ending) || e->state != PS_ENGINE_READY) {", "if (e->state != PS_ENGINE_READY) {"),
+    ("ending_waits_for_guests", "wait", "shim/engine.c", "begin_ending",
+     "(void)await_none(&e->n_guests);", ""),
     ("stash_is_over_before_its_ledger_is_read", "wait", "shim/engine.c", "ps_engine_poll",
      "while (e->flights != NULL && ps_fence_done(e->flights->fence)) {", "while (e->flights != NULL) {"),
     ("drop_is_over_before_pages_count", "wait", "shim/pagepool.c", "ps_pool_poll",
@@ -345,6 +349,8 @@ EXPLAINED = {
         "lets go of the lock around mapping calls, so that other threads do not wait for those; they wait for no device",
     "lock_of_ps_pool_ensure": "as ensure_tables",
     "lock_of_ps_pool_shrink": "as ensure_tables",
+    "lock_of_ready_after":
+        "engines are never freed, and bring_all looks at each again under the lock: a race of words, in a window of one read",
     "end_of_paging_keeps_groups": "no boundary is looked at once paging has ended",
 }
 

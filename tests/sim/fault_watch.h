@@ -140,7 +140,7 @@ static bool fw_in_wrapper(const Dl_info *info, const void *caller)
     if (fw_symbols == NULL) {
         fw_read_symbols(info->dli_fname);
     }
-    for (size_t i = 0; i < fw_n_symbols; i++) {
+    for (size_t i = 0; fw_symbols != NULL && i < fw_n_symbols; i++) {
         const ElfW(Sym) *symbol = &fw_symbols[i];
         const char *name = fw_names + symbol->st_name;
 

@@ -5,29 +5,13 @@
  */
 #include <pthread.h>
 
-#include "tests/sim/scenario.h"
+#include "tests/sim/future.h"
 
 #define N_TENSORS 24
 
-typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **, void **);
+bool simcuda_mapped_now(CUdeviceptr address); /* the software driver's */
 
-bool simcuda_mapped(CUdeviceptr address); /* the software driver's */
-
-static launch_fn future_launch;
 static CUdeviceptr tensors[N_TENSORS], later[N_TENSORS];
-
-static void look_up(void)
-{
-    CUdriverProcAddressQueryResult status;
-    void *fn = NULL;
-
-    sc_ok(cuGetProcAddress_v2("cuLaunchKernel", &fn, 14000, 0, &status));
-    if (fn == NULL) {
-        sc_fail();
-    }
-    memcpy(&future_launch, &fn, sizeof(fn));
-}
 
 static void *bring_back(void *arg)
 {
@@ -41,7 +25,7 @@ static unsigned count_mapped(void)
     unsigned n = 0;
 
     for (unsigned i = 0; i < N_TENSORS; i++) {
-        n += simcuda_mapped(tensors[i]);
+        n += simcuda_mapped_now(tensors[i]);
     }
     return n;
 }

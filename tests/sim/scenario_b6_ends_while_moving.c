@@ -5,28 +5,12 @@
  */
 #include <pthread.h>
 
-#include "tests/sim/scenario.h"
+#include "tests/sim/future.h"
 
 #define N_LAYERS 8
 
-typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **, void **);
-
-static launch_fn future_launch;
 static struct sc_layer layers[N_LAYERS];
 static pthread_barrier_t barrier;
-
-static void look_up(void)
-{
-    CUdriverProcAddressQueryResult status;
-    void *fn = NULL;
-
-    sc_ok(cuGetProcAddress_v2("cuLaunchKernel", &fn, 14000, 0, &status));
-    if (fn == NULL) {
-        sc_fail();
-    }
-    memcpy(&future_launch, &fn, sizeof(fn));
-}
 
 static void digest_by_future(CUdeviceptr p, size_t at, CUstream s)
 {

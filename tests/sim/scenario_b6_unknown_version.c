@@ -3,27 +3,10 @@
  * A launch by a function of a version that nobody knows yet, looked up early and called for the first time while
  * earlier layers are out: what it names must be there, and from then on everything is.
  */
-#include "tests/sim/scenario.h"
+#include "tests/sim/future.h"
 
 #define N_LAYERS 8
 #define N_STEPS  3
-
-typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **, void **);
-
-static launch_fn future_launch;
-
-static void look_up(void)
-{
-    CUdriverProcAddressQueryResult status;
-    void *fn = NULL;
-
-    sc_ok(cuGetProcAddress_v2("cuLaunchKernel", &fn, 14000, 0, &status));
-    if (fn == NULL) {
-        sc_fail();
-    }
-    memcpy(&future_launch, &fn, sizeof(fn));
-}
 
 static void digest_by_future(CUdeviceptr p, CUstream s)
 {

@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "tests/sim/scenario.h"
+#include "tests/sim/future.h"
 
 #ifndef PS_FAULTS
 #    error "needs the watcher of failing calls"
@@ -18,10 +18,6 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx);
 #define N_LAYERS   3
 #define N_CONTEXTS 12
 
-typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **, void **);
-
-static launch_fn future_launch;
 static CUcontext contexts[N_CONTEXTS];
 static _Atomic bool refusing, gone;
 
@@ -30,18 +26,6 @@ static CUresult watch(const char *name, const void *caller)
     return atomic_load(&refusing) && strcmp(name, "cuMemMap") == 0 && fw_by_stash(name, caller)
                ? CUDA_ERROR_UNKNOWN
                : CUDA_SUCCESS;
-}
-
-static void look_up(void)
-{
-    CUdriverProcAddressQueryResult status;
-    void *fn = NULL;
-
-    sc_ok(cuGetProcAddress_v2("cuLaunchKernel", &fn, 14000, 0, &status));
-    if (fn == NULL) {
-        sc_fail();
-    }
-    memcpy(&future_launch, &fn, sizeof(fn));
 }
 
 static void *destroy(void *arg)

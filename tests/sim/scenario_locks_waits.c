@@ -6,7 +6,7 @@
  */
 #include <pthread.h>
 
-#include "tests/sim/scenario.h"
+#include "tests/sim/future.h"
 
 #ifndef PS_FAULTS
 #    error "needs the watcher of failing calls"
@@ -15,12 +15,8 @@
 #define N_LAYERS 3
 #define N_GROUP  3
 
-typedef CUresult(CUDAAPI *launch_fn)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, CUstream, void **, void **);
-
 static const char *_Atomic refused; /* this function, to the stash */
 static _Atomic bool going;          /* the first thread is about to wait */
-static launch_fn future_launch;
 static struct sc_layer layers[N_LAYERS];
 static CUstream s, held, third;
 static CUdeviceptr word, spare;
@@ -32,18 +28,6 @@ static CUresult watch(const char *name, const void *caller)
     return which != NULL && strcmp(name, which) == 0 && fw_by_stash(name, caller)
                ? CUDA_ERROR_UNKNOWN
                : CUDA_SUCCESS;
-}
-
-static void look_up(void)
-{
-    CUdriverProcAddressQueryResult status;
-    void *fn = NULL;
-
-    sc_ok(cuGetProcAddress_v2("cuLaunchKernel", &fn, 14000, 0, &status));
-    if (fn == NULL) {
-        sc_fail();
-    }
-    memcpy(&future_launch, &fn, sizeof(fn));
 }
 
 static void hold(CUstream stream)

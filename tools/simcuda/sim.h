@@ -321,5 +321,7 @@ typedef CUresult simcuda_watcher(const char *name, const void *caller);
 SIM_API void simcuda_watch(simcuda_watcher *fn);
 /* Whether something is mapped at a device address. Only inside of a watcher. */
 SIM_API bool simcuda_mapped(CUdeviceptr address);
+/* The same, for a job's own thread: other threads may be in the driver. */
+SIM_API bool simcuda_mapped_now(CUdeviceptr address);
 
 #endif

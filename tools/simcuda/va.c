@@ -81,6 +81,14 @@ bool simcuda_mapped(CUdeviceptr address)
     return sim_va_find(address, NULL, NULL);
 }
 
+bool simcuda_mapped_now(CUdeviceptr address)
+{
+    sim_lock();
+    const bool mapped = sim_va_find(address, NULL, NULL);
+    sim_unlock();
+    return mapped;
+}
+
 /* Index of the first range that ends behind address. */
 static size_t range_index(CUdeviceptr address)
 {
