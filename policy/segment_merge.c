@@ -52,7 +52,8 @@ static void merge_tensor(struct ps_plan_tensor *to, const struct ps_plan_tensor 
     if (to->valid == PS_PLAN_UNKNOWN) {
         to->valid = from->valid;
     } else if (from->valid != PS_PLAN_UNKNOWN) {
-        to->valid = (to->valid + from->valid + 1) / 2; /* the larger one would make every home too large */
+        to->valid =
+            (to->valid + from->valid + 1) / 2; /* the larger one would make every home too large */
     }
 }
 

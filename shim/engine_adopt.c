@@ -13,15 +13,17 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define MOVED_PERCENT   10
-#define REMAKE_PERCENT  15 /* more than that of the valid bytes moved in a step: homes are too small */
-#define POOL_PERCENT    10
-#define STALE_STEPS     32 /* a kind of step not seen for so many is not planned for */
-#define FLIGHTS_FIRST   3  /* groups on their way at once, when the plan is taken up */
-#define FLIGHTS         8  /* and later, if that is cheap: so far the host runs ahead without waiting for pages */
-#define CHEAP_BYTES     ((uint64_t)1 << 30)
-#define SWEEPS          4  /* steps after a miss: by then the device is done with the memory it took */
-#define FAILURES_MAX    4  /* times making places may fail before we stop trying */
+#define MOVED_PERCENT 10
+#define REMAKE_PERCENT                                                                             \
+    15 /* more than that of the valid bytes moved in a step: homes are too small */
+#define POOL_PERCENT  10
+#define STALE_STEPS   32 /* a kind of step not seen for so many is not planned for */
+#define FLIGHTS_FIRST 3  /* groups on their way at once, when the plan is taken up */
+#define FLIGHTS                                                                                    \
+    8 /* and later, if that is cheap: so far the host runs ahead without waiting for pages */
+#define CHEAP_BYTES  ((uint64_t)1 << 30)
+#define SWEEPS       4 /* steps after a miss: by then the device is done with the memory it took */
+#define FAILURES_MAX 4 /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
 {
@@ -71,11 +73,12 @@ static void forget_next(struct ps_learner *l)
 
 static void say_plan(const struct ps_plan *p)
 {
-    ps_info("plan: homes %llu MiB, %u lanes of %llu MiB, pages %llu MiB; the step's peak %llu MiB instead of %llu",
-            (unsigned long long)(p->home_bytes >> 20), p->n_lanes,
-            (unsigned long long)(p->lane_bytes / (p->n_lanes != 0 ? p->n_lanes : 1) >> 20),
-            (unsigned long long)(p->pool_bytes >> 20), (unsigned long long)(p->peak_bytes >> 20),
-            (unsigned long long)(p->plain_peak_bytes >> 20));
+    ps_info(
+        "plan: homes %llu MiB, %u lanes of %llu MiB, pages %llu MiB; the step's peak %llu MiB instead of %llu",
+        (unsigned long long)(p->home_bytes >> 20), p->n_lanes,
+        (unsigned long long)(p->lane_bytes / (p->n_lanes != 0 ? p->n_lanes : 1) >> 20),
+        (unsigned long long)(p->pool_bytes >> 20), (unsigned long long)(p->peak_bytes >> 20),
+        (unsigned long long)(p->plain_peak_bytes >> 20));
 }
 
 /*
@@ -107,7 +110,8 @@ static void consider(struct ps_engine *e)
         ps_plan_fini(&plan);
         if (!l->left_alone) {
             l->left_alone = true;
-            ps_info("no plan would lower the peak of a step: allocations are left to the job's allocator");
+            ps_info(
+                "no plan would lower the peak of a step: allocations are left to the job's allocator");
         }
         return;
     }
@@ -205,8 +209,7 @@ static void take_up(struct ps_engine *e)
 static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
-    const bool off = l->step_misses > 0 ||
-                     l->step_moved * 100 > l->step_valid * REMAKE_PERCENT;
+    const bool off = l->step_misses > 0 || l->step_moved * 100 > l->step_valid * REMAKE_PERCENT;
     l->n_off = off && cut->complete ? l->n_off + 1 : 0;
     ps_learn_watch(e, l->n_off > 0);
     return l->n_off >= 2 && cut->known;
@@ -221,8 +224,8 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     l->busy = true;
     ps_engine_poll(e);
     const bool off = e->places != NULL && drifted(e, cut);
-    const bool ready = cut->known && cut->kind != PS_KIND_NONE &&
-                       worth(l, &l->segment.kinds[cut->kind]);
+    const bool ready =
+        cut->known && cut->kind != PS_KIND_NONE && worth(l, &l->segment.kinds[cut->kind]);
     if (e->places == NULL && !l->left_alone) {
         ps_learn_watch(e, true);
         ps_observe_phase(PS_PHASE_CAPTURE);

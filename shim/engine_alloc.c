@@ -178,9 +178,9 @@ static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site
                          uint64_t bytes, CUstream stream)
 {
     struct ps_engine *e = g->engine;
-    const CUresult r = t->place != NULL ? CUDA_SUCCESS :
-                                          ps_driver.cuMemsetD32Async(
-                                              t->slot.base, 0, t->slot.bytes / 4, stream);
+    const CUresult r = t->place != NULL
+                           ? CUDA_SUCCESS
+                           : ps_driver.cuMemsetD32Async(t->slot.base, 0, t->slot.bytes / 4, stream);
 
     t->engine = e;
     t->site = site;

@@ -34,8 +34,8 @@ void ps_learn_watch(struct ps_engine *e, bool watch)
 static const struct ps_plan_moves *moves_of(const struct ps_engine *e)
 {
     const struct ps_learner *l = &e->learner;
-    return e->places != NULL && l->way < e->places->plan.n_moves ? &e->places->plan.moves[l->way] :
-                                                                   NULL;
+    return e->places != NULL && l->way < e->places->plan.n_moves ? &e->places->plan.moves[l->way]
+                                                                 : NULL;
 }
 
 /* Which planned kind of step this one is so far: the last choice while it holds. */
@@ -47,8 +47,7 @@ static void choose_way(struct ps_engine *e)
 
     for (uint32_t i = 0; i < l->n_ways; i++) {
         for (uint32_t k = 0; k < PS_KINDS_MAX; k++) {
-            const bool fits =
-                (matching >> k & 1) != 0 && l->segment.kinds[k].id == l->way_kind[i];
+            const bool fits = (matching >> k & 1) != 0 && l->segment.kinds[k].id == l->way_kind[i];
             if (fits && (way == PS_PLAN_NONE || i == l->way)) {
                 way = i;
             }
@@ -244,8 +243,8 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g)
 {
     const struct ps_plan_moves *m = moves_of(e);
-    return m != NULL && of_step(e, g) && g->seg.group < m->n_groups ? m->set[g->seg.group] :
-                                                                      PS_PLAN_NONE;
+    return m != NULL && of_step(e, g) && g->seg.group < m->n_groups ? m->set[g->seg.group]
+                                                                    : PS_PLAN_NONE;
 }
 
 void ps_learn_note_other(uint64_t bytes)

@@ -19,11 +19,12 @@
 struct ps_learner {
     struct ps_segment segment;
     struct ps_plan next; /* made, not in force yet */
-    uint64_t next_kind[PS_KINDS_MAX], way_kind[PS_KINDS_MAX]; /* kinds of step that next, and the plan in force, are for */
+    uint64_t next_kind[PS_KINDS_MAX],
+        way_kind[PS_KINDS_MAX]; /* kinds of step that next, and the plan in force, are for */
     uint32_t n_next, n_ways;
-    uint32_t way;        /* of the plan in force, that this step goes; PS_PLAN_NONE */
-    uint32_t last;       /* position of the last push or return */
-    bool last_returned;  /* it was a return */
+    uint32_t way;       /* of the plan in force, that this step goes; PS_PLAN_NONE */
+    uint32_t last;      /* position of the last push or return */
+    bool last_returned; /* it was a return */
     bool have_next;
     bool watching;       /* the job's other memory is noted */
     bool busy;           /* a thread is planning */
@@ -31,7 +32,7 @@ struct ps_learner {
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
     uint32_t step_misses;
-    uint32_t n_sweeps;   /* steps at whose end memory of misses is yet to be given back */
+    uint32_t n_sweeps; /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
 };
 

@@ -318,7 +318,8 @@ static enum ps_scope scope_of(struct ps_tensor *t)
     if (g->returned) {
         return PS_SCOPE_GROUP;
     }
-    const bool expected = g->engine->places != NULL ? ps_learn_expects(g->engine, g) : last_alive(g);
+    const bool expected =
+        g->engine->places != NULL ? ps_learn_expects(g->engine, g) : last_alive(g);
     const enum ps_scope scope = ps_group_scope(expected && !g->open, all_proven(g));
     if (scope == PS_SCOPE_RETURN) {
         g->returned = true;

@@ -95,7 +95,8 @@ static struct ps_pool_piece *make_ring(struct ps_engine *e)
 static void *map_piece(uint64_t bytes)
 {
     const uint64_t align = (uint64_t)2 << 20;
-    char *at = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *at =
+        mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
         return NULL;
     }
@@ -120,11 +121,10 @@ static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
     }
     const uint64_t bytes = e->pool.host.piece_bytes;
     piece->base = map_piece(bytes);
-    *r_p = piece->base == NULL ?
-               CUDA_ERROR_OUT_OF_MEMORY :
-               ps_driver.cuMemHostRegister(piece->base, bytes,
-                                           CU_MEMHOSTREGISTER_PORTABLE |
-                                               CU_MEMHOSTREGISTER_DEVICEMAP);
+    *r_p = piece->base == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                               : ps_driver.cuMemHostRegister(piece->base, bytes,
+                                                             CU_MEMHOSTREGISTER_PORTABLE |
+                                                                 CU_MEMHOSTREGISTER_DEVICEMAP);
     if (*r_p != CUDA_SUCCESS) {
         if (piece->base != NULL) {
             munmap(piece->base, bytes);

@@ -454,9 +454,9 @@ CUresult ps_memory_build(struct ps_engine *e, struct ps_tensor *t, struct ps_tak
 static bool planned_temporary(const struct ps_engine *e, const struct ps_tensor *t)
 {
     const struct ps_plan_site *site =
-        e->places != NULL && t->site != NULL ?
-            ps_plan_find(&e->places->plan, t->site->name, t->site->ordinal) :
-            NULL;
+        e->places != NULL && t->site != NULL
+            ? ps_plan_find(&e->places->plan, t->site->name, t->site->ordinal)
+            : NULL;
     return site != NULL && site->class == PS_PLAN_TEMPORARY;
 }
 

@@ -71,8 +71,9 @@ static CUresult make_mapped(struct ps_engine *e, uint64_t base, uint64_t bytes,
 static bool make_place(struct ps_engine *e, struct ps_places *p, const struct ps_place_set *set,
                        const struct ps_plan_site *site, struct ps_place *place)
 {
-    struct ps_lane_slot *tail =
-        site->class == PS_PLAN_STASH && set->lane < p->plan.n_lanes ? &p->slots[set->lane * p->plan.n_slots + site->slot] : NULL;
+    struct ps_lane_slot *tail = site->class == PS_PLAN_STASH && set->lane < p->plan.n_lanes
+                                    ? &p->slots[set->lane * p->plan.n_slots + site->slot]
+                                    : NULL;
     const uint64_t tail_bytes = tail != NULL ? tail->bytes : 0;
 
     if (site->class == PS_PLAN_TEMPORARY || site->home_bytes + tail_bytes == 0) {
@@ -82,8 +83,8 @@ static bool make_place(struct ps_engine *e, struct ps_places *p, const struct ps
         return false;
     }
     place->home_bytes = site->home_bytes;
-    if (site->home_bytes > 0 && make_mapped(e, place->slot.base, site->home_bytes, &place->home) !=
-                                    CUDA_SUCCESS) {
+    if (site->home_bytes > 0 &&
+        make_mapped(e, place->slot.base, site->home_bytes, &place->home) != CUDA_SUCCESS) {
         return false;
     }
     p->bytes += site->home_bytes;
@@ -416,7 +417,8 @@ static struct ps_place_set *choose_set(const struct ps_engine *e, uint32_t name,
 {
     struct ps_places *p = e->places;
     struct ps_place_set *best = NULL;
-    if (wanted < p->plan.n_sets && p->sets[wanted].name == name && set_ready(e, &p->sets[wanted], key)) {
+    if (wanted < p->plan.n_sets && p->sets[wanted].name == name &&
+        set_ready(e, &p->sets[wanted], key)) {
         best = &p->sets[wanted];
         *state_p = lane_state(p, best->lane);
         if (*state_p != LANE_TAKEN) {
@@ -546,8 +548,8 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
             const struct ps_group *g = s->owner->group;
             ps_trace("group %u is in the lane: state %u, %u pins%s%s%s%s%s", g->seg.group,
                      (unsigned)s->owner->state, s->owner->pins, g->returned ? ", returned" : "",
-                     g->kept ? ", kept" : "", g->stays ? ", stays" : "", g->crowded ? ", crowded" : "",
-                     g->record_due ? ", touched" : "");
+                     g->kept ? ", kept" : "", g->stays ? ", stays" : "",
+                     g->crowded ? ", crowded" : "", g->record_due ? ", touched" : "");
             return false;
         }
         evict(e, s);
@@ -682,11 +684,12 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
     if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
         if (s->owner != NULL) {
-            ps_trace("the tail of group %u cannot come in: group %u is in its lane (state %u, %u pins%s%s%s)",
-                     t->group->seg.group, s->owner->group != NULL ? s->owner->group->seg.group : 0,
-                     s->owner->state, s->owner->pins, s->owner->group->open ? ", open" : "",
-                     s->owner->group->returned ? ", returned" : "",
-                     s->owner->group->stays ? ", stays" : "");
+            ps_trace(
+                "the tail of group %u cannot come in: group %u is in its lane (state %u, %u pins%s%s%s)",
+                t->group->seg.group, s->owner->group != NULL ? s->owner->group->seg.group : 0,
+                s->owner->state, s->owner->pins, s->owner->group->open ? ", open" : "",
+                s->owner->group->returned ? ", returned" : "",
+                s->owner->group->stays ? ", stays" : "");
         }
         return false;
     }
@@ -785,7 +788,8 @@ static void grant_tail(const struct ps_engine *e, const struct ps_place *place)
         ps_memory_access(e, place->slot.base + place->home_bytes, place->tail->bytes) !=
             CUDA_SUCCESS) {
         ps_count(errors, 1);
-        ps_error_once("cannot grant a peer access to region tensors: its accesses to them will fail");
+        ps_error_once(
+            "cannot grant a peer access to region tensors: its accesses to them will fail");
     }
 }
 

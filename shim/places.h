@@ -30,8 +30,8 @@ struct ps_tensor;
 struct ps_lane_slot {
     CUmemGenericAllocationHandle handle;
     uint64_t bytes;
-    uint64_t flags;          /* device address: a byte a page, not 0: not uniform */
-    struct ps_tensor *owner; /* whose tail is in it */
+    uint64_t flags;            /* device address: a byte a page, not 0: not uniform */
+    struct ps_tensor *owner;   /* whose tail is in it */
     struct ps_fence *ready[2]; /* no owner: what the last one's end is behind */
     bool elsewhere;            /* that may be on another stream than its group's */
     bool scanned;              /* nobody can have written it since the scan that made the flags */
@@ -62,18 +62,19 @@ struct ps_place_set {
     uint32_t lane;
     uint32_t first_site; /* index of the name's first site in the plan */
     uint32_t n_places;
-    struct ps_place *places; /* one for each site of the name; without memory for those that need none */
-    struct ps_group *group;  /* NULL: free */
+    struct ps_place
+        *places; /* one for each site of the name; without memory for those that need none */
+    struct ps_group *group; /* NULL: free */
 };
 
 struct ps_places {
     struct ps_plan plan;
-    struct ps_place_set *sets; /* plan.n_sets */
+    struct ps_place_set *sets;  /* plan.n_sets */
     struct ps_lane_slot *slots; /* n_lanes times n_slots */
     struct ps_slot flags;
     CUmemGenericAllocationHandle flags_handle;
     struct ps_spare *spares; /* nothing is mapped to them */
-    uint64_t bytes; /* of all homes, lanes, flags and spares */
+    uint64_t bytes;          /* of all homes, lanes, flags and spares */
     uint32_t n_aside;
 };
 
