@@ -89,8 +89,8 @@ static struct ps_pool_piece *make_ring(struct ps_engine *e)
 }
 
 /*
- * Memory of the process in large pages, there before the driver is asked to pin it: cuMemHostAlloc finds its pages one by
- * one under locks that the job's calls need too (36 ms for 64 MiB, H200, driver 580).
+ * Memory of the process in large pages, there before the driver is asked to pin it: cuMemHostAlloc finds its pages one
+ * by one under locks that the job's calls need too (36 ms for 64 MiB, H200, driver 580).
  */
 static void *map_piece(uint64_t bytes)
 {

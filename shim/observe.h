@@ -80,7 +80,7 @@ void ps_observe_forked(void);
 /* At exit: the metrics file's last line, the summary at info level. No driver call. */
 void ps_observe_exit(void);
 /* The phase from now on, for the process; says it at info when it is another. */
-void ps_observe_phase(enum ps_phase phase);
+void ps_observe_phase(enum ps_phase next);
 /*
  * A range that is no region: noted for the advice at exit, and a line of the metrics file if PAGEDSTASH_METRICS_RANGES
  * matches it. Not under the engine's lock: it writes to the file.

@@ -3,7 +3,8 @@
  * A plan is in force, and the job names what is out and not to come yet.
  *
  *   stale    words left over in parameters name tensors of other layers, freed, out, or on their way out
- *   early    each layer reads the one two before it, whose stash is on its way and whose lane is taken, and an older one
+ *   early    each layer reads the one two before it, whose stash is on its way and whose lane is taken, and an
+ *            older one
  *   late     backward reads layers whose turn has not come
  *   aside    as early, now and then on a stream of its own
  *   written  backward writes layers whose turn has not come, which leave again and come back
@@ -58,11 +59,11 @@ static void forward(uint64_t step, unsigned i, CUstream s, CUstream side)
 
 static void backward(int i, CUstream s)
 {
-    if (late && i >= 3) {
+    if (late && i >= 3 && i < PL_LAYERS) {
         sc_digest(layers[i - 3].x, SC_WORDS, s);
         sc_digest(layers[0].y, SC_WORDS, s);
     }
-    if (written && i >= 3) {
+    if (written && i >= 3 && i < PL_LAYERS) {
         sc_mix(layers[i].y, layers[i - 3].x, layers[i - 3].x, SC_VALID + 640, s);
         sc_mix(layers[i].y, layers[0].y, layers[0].y, SC_WORDS - 8, s);
     }
