@@ -75,7 +75,8 @@ struct ps_plan_settings {
 };
 
 enum ps_plan_class {
-    PS_PLAN_TEMPORARY, /* freed before its group could leave: memory of its own that the next one of its site takes over */
+    /* Freed before its group could leave: memory of its own that the next one of its site takes over. */
+    PS_PLAN_TEMPORARY,
     PS_PLAN_STASH,    /* home and tail */
     PS_PLAN_RESIDENT, /* home only: nothing to gain */
 };

@@ -49,7 +49,7 @@ static bool grow(void *array_p, size_t item_bytes, uint32_t n, uint32_t *room)
     memcpy(&array, array_p, sizeof(array));
     const uint32_t more = *room == 0 ? 64 : *room * 2;
 
-    array = realloc(array, more * item_bytes);
+    array = more != 0 ? realloc(array, more * item_bytes) : NULL; /* 0: more than can be counted */
     if (array == NULL) {
         return false;
     }

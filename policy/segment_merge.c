@@ -193,8 +193,8 @@ static bool merge_older(struct merging *m, bool *same_returns_p)
 {
     const struct ps_record *a = m->latest, *b = m->older;
     const size_t n_places = 3 * (size_t)a->n_groups + 2 * (size_t)a->n_tensors;
-    uint32_t *first = malloc((a->n_groups + 1u) * sizeof(*first));
-    uint32_t *next = malloc((a->n_tensors + 1u) * sizeof(*next));
+    uint32_t *first = calloc(a->n_groups + 1u, sizeof(*first));
+    uint32_t *next = calloc(a->n_tensors + 1u, sizeof(*next));
     uint32_t *start = malloc((m->n_events + 1u) * sizeof(*start));
     struct ps_plan_event *out = malloc(((size_t)m->n_events + m->n_older + 1) * sizeof(*out));
 
@@ -248,7 +248,7 @@ enum ps_status ps_kind_merge(const struct ps_kind *kind, struct ps_plan_step *st
     bool same = true, ignored;
 
     m.events = events_of(a, b, &m.n_events, &same);
-    m.tensors = malloc(((size_t)a->n_tensors + kind->record[1].n_tensors + 1) * sizeof(*m.tensors));
+    m.tensors = calloc((size_t)a->n_tensors + kind->record[1].n_tensors + 1, sizeof(*m.tensors));
     m.names = malloc((a->n_groups + 1u) * sizeof(*m.names));
     if (m.events == NULL || m.tensors == NULL || m.names == NULL) {
         goto err;

@@ -35,7 +35,13 @@ static bool fail(struct reading *r, const char *what, struct span near)
     size_t n = 0;
 
     for (; n < near.n && n < sizeof(text) - 1; n++) {
-        text[n] = near.at[n] >= ' ' && near.at[n] < 0x7f ? near.at[n] : '?';
+        const char c = near.at[n];
+
+        if (c >= ' ' && c < 0x7f) {
+            text[n] = c;
+        } else {
+            text[n] = '?';
+        }
     }
     text[n] = '\0';
     if (r->t->error[0] == '\0') {

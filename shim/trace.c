@@ -93,10 +93,11 @@ static const char *column(const char *text, char buf[DETAIL_MAX + 1])
 {
     size_t n = 0;
 
-    for (; text[n] != '\0' && n < DETAIL_MAX; n++) {
-        const unsigned char c = (unsigned char)text[n];
-
-        buf[n] = c < ' ' || c == 0x7f ? ' ' : (char)c;
+    for (; n < DETAIL_MAX && text[n] != '\0'; n++) {
+        buf[n] = text[n];
+        if ((unsigned char)text[n] < ' ' || text[n] == 0x7f) {
+            buf[n] = ' ';
+        }
     }
     buf[n] = '\0';
     return n == 0 ? "-" : buf;

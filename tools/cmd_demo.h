@@ -57,7 +57,7 @@ uint64_t ps_demo_peak(const struct ps_demo_result *r, int64_t from, int64_t to);
  * The first of the steady steps: the first that began under a plan, without one the third; n_steps
  * when the stash told too little of each step.
  */
-int64_t ps_demo_first_steady(const struct ps_demo_result *stash);
+int64_t ps_demo_first_steady(const struct ps_demo_result *r);
 /*
  * New objects, or NULL when the stash did not tell enough of each step: what was counted in the
  * steady steps; how many steps began in which phase; what was counted in each step, and both peaks.

@@ -404,13 +404,12 @@ static int plan_it(struct ps_replay *r)
     return ok ? 0 : 1;
 }
 
-static int replay(struct ps_replay *r, struct ps_replay_args *args)
+static int replay(struct ps_replay *r, struct ps_replay_args *args,
+                  const struct ps_options *defaults)
 {
-    struct ps_options defaults;
     int status = PS_EXIT_USAGE;
 
-    ps_options_init(&defaults);
-    if (complete_args(args, &r->trace, &defaults)) {
+    if (complete_args(args, &r->trace, defaults)) {
         switch (ps_trace_play(&r->trace, &args->trace, &r->play)) {
         case PS_OK:
             status = plan_it(r);
@@ -444,6 +443,7 @@ int cmd_replay(int argc, char **argv)
         .context = UINT64_MAX,
         .kind = PS_TRACE_NONE,
     };
+    struct ps_options defaults;
     size_t size;
     int status = parse_args(argc, argv, &args);
 
@@ -454,10 +454,11 @@ int cmd_replay(int argc, char **argv)
     char *data = r == NULL ? NULL : read_file(args.file, &size);
 
     status = 1;
+    ps_options_init(&defaults);
     if (data != NULL) {
         r->args = &args;
         if (ps_trace_read(&r->trace, data, size)) {
-            status = replay(r, &args);
+            status = replay(r, &args, &defaults);
         } else {
             fprintf(stderr, "pagedstash replay: '%s': %s\n", args.file, r->trace.error);
         }

@@ -670,7 +670,7 @@ END_TEST
 START_TEST(a_return_is_a_boundary_for_others)
 {
     struct ps_plan_step step;
-    uint32_t order[4], n = 0;
+    uint32_t order[4] = {0}, n = 0;
     bool same;
 
     begin_job(false);
@@ -694,6 +694,7 @@ START_TEST(a_return_is_a_boundary_for_others)
     check_step(&step);
     for (uint32_t i = 0; i < step.n_events; i++) {
         if (step.events[i].kind == PS_PLAN_RETURN) {
+            ck_assert_uint_lt(n, 4);
             order[n++] = step.events[i].index;
         }
     }
