@@ -102,6 +102,15 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k)
     *k = (struct ps_kernels){.module = NULL};
 }
 
+static bool rows_check(const struct ps_batch_item *item)
+{
+    const bool narrow = (item->rows_kind & PS_ROWS_I32) != 0;
+
+    return item->rows == 0 ? item->rows_kind == 0
+                           : item->rows % (narrow ? sizeof(int32_t) : sizeof(int64_t)) == 0 &&
+                                 item->unit_bytes > 0 && item->unit_shift < 32;
+}
+
 static bool batch_check(const struct ps_batch *b)
 {
     bool ok = b->n_items <= PS_BATCH_MAX && b->page_bytes >= PS_PAGE_BYTES_MIN &&
@@ -112,7 +121,7 @@ static bool batch_check(const struct ps_batch *b)
         const struct ps_batch_item *item = &b->items[i];
 
         ok = item->data % 16 == 0 && item->bytes % 16 == 0 && item->table % 8 == 0 &&
-             ps_batch_item_pages(b, item) <= PS_PAGES_MAX;
+             ps_batch_item_pages(b, item) <= PS_PAGES_MAX && rows_check(item);
     }
     return ok;
 }
@@ -178,9 +187,6 @@ CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *
     const unsigned n_wanted = blocks_for(k, b);
     const unsigned grid_block[2] = {n_wanted < n_most ? n_wanted : n_most, N_THREADS_CLEAN};
 
-    for (uint32_t i = 0; i < b->n_items; i++) {
-        ps_assert(b->items[i].flags != 0);
-    }
     return launch_batch(drv, k->clean, stream, grid_block, b);
 }
 

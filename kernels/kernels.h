@@ -29,11 +29,15 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k);
 /*
  * Scans each page; stores non-uniform ones into pages taken from the free lists; fills the tables;
  * writes each item's ledger word once all of the batch is stored. Sets each page's flag, if there
- * are flags: 1 when it is not uniform, else 0.
+ * are flags: 1 when it is not uniform, else 0. Where rows are counted (layout.h): a dead page is not
+ * touched, and its flag is 1; and PS_LEDGER_BEYOND is told.
  */
 CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);
-/* Writes every page back to `data`, and sets the flags as a stash does. Does not give pages back. */
+/*
+ * Writes every page back to `data`, but for dead ones, and sets the flags as a stash does. Does not give
+ * pages back.
+ */
 CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
                             CUstream stream, const struct ps_batch *b);
 /*
@@ -44,7 +48,8 @@ CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k
                          const struct ps_batch *b);
 /*
  * Fills the pages whose flag is not 0 with zeros, and clears the flag; neither reads nor writes other
- * pages. Every item has flags. Stands for a fill of the whole of each item: must be ordered like one.
+ * pages. An item without flags is only handed over, as it is. Stands for a fill of the whole of each
+ * item: must be ordered like one, and says to whoever watches that the memory is its address's now.
  */
 CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);

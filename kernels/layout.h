@@ -22,6 +22,11 @@
  * nothing adds again and takes a host page. So it never fails while a page is left that was free when the launch began,
  * and the pages of both parts that the host knows to be free (policy/budget.h) are enough whatever is given meanwhile.
  * Without host pages a stash takes only what the host knows to be free, and looks at nothing.
+ *
+ * Counted rows: where `rows` of an item is set, a number in device memory says how many rows of the tensor hold data;
+ * they lie at its front. Trusted, pages wholly beyond them are "dead": neither read nor stored nor brought back. Not
+ * trusted, everything is scanned as ever, and the ledger word tells whether anything beyond the rows was written since
+ * the memory was filled with PS_ROWS_MARK.
  */
 #ifndef PS_KERNELS_LAYOUT_H
 #define PS_KERNELS_LAYOUT_H
@@ -32,12 +37,13 @@
 
 #define PS_BATCH_MAX      48 /* tensors in one launch: the batch is a by-value parameter */
 #define PS_PAGE_UNIFORM   UINT32_MAX
-#define PS_PAGE_HOST      0x80000000u /* bit of the number of a page in host memory */
+#define PS_PAGE_DEAD      (UINT32_MAX - 1) /* beyond the rows there are: what it holds is no matter */
+#define PS_PAGE_HOST      0x80000000u      /* bit of the number of a page in host memory */
 #define PS_PAGE_BYTES_MIN 512
 #define PS_PAGES_MAX      0xffffff /* of one tensor: a ledger counts in 24 bits */
 
 struct ps_page_entry {
-    uint32_t page; /* page number in the pool, or PS_PAGE_UNIFORM */
+    uint32_t page; /* page number in the pool, PS_PAGE_UNIFORM or PS_PAGE_DEAD */
     uint32_t pad[3];
     uint64_t word[2]; /* the 16 bytes a uniform page is made of */
 };
@@ -54,14 +60,27 @@ struct ps_free_list {
 
 /* What one stash of one tensor stored: one aligned 64-bit word, so that it is read whole. */
 #define PS_LEDGER(_seq, _device, _host)                                                            \
-    ((uint64_t)(_seq) << 48 | (uint64_t)(_device) << 24 | (uint64_t)(_host))
-#define PS_LEDGER_SEQ(_w)    ((uint16_t)((_w) >> 48))
+    ((uint64_t)((_seq)&PS_SEQ_MAX) << 48 | (uint64_t)(_device) << 24 | (uint64_t)(_host))
+#define PS_LEDGER_BEYOND     (UINT64_C(1) << 63) /* or'ed: something lies beyond the counted rows */
+#define PS_LEDGER_SEQ(_w)    ((uint16_t)((_w) >> 48 & PS_SEQ_MAX))
 #define PS_LEDGER_DEVICE(_w) ((uint32_t)((_w) >> 24 & 0xffffff)) /* pages stored in device memory */
 #define PS_LEDGER_HOST(_w)   ((uint32_t)((_w)&0xffffff))         /* and in host memory */
+#define PS_SEQ_MAX           0x7fff
+
+/* What memory holds that nobody has written: tiny as a float of any width. 32 bits, so that a driver's fill makes it. */
+#define PS_ROWS_MARK   UINT32_C(0x00010203)
+#define PS_ROWS_POISON UINT32_C(0xffffffff) /* not a number as a float of any width */
+
+/* Of a batch item. */
+#define PS_ROWS_I32     1u /* the count is an int32_t, else an int64_t */
+#define PS_ROWS_TRUSTED 2u
+#define PS_ROWS_OVERWRITE                                                                          \
+    4u /* a restore fills what is beyond the rows with PS_ROWS_POISON; trusted only */
 
 /*
  * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;
- * clean takes data, bytes and flags alone, and nothing of the batch but page_bytes.
+ * clean takes data, bytes and flags alone, and nothing of the batch but page_bytes. What is said of rows is for stash,
+ * and for a restore that overwrites.
  * No two items of a batch share any memory that it writes.
  */
 struct ps_batch_item {
@@ -69,15 +88,21 @@ struct ps_batch_item {
     uint64_t bytes; /* rounded up to 16 */
     uint64_t table; /* struct ps_page_entry[ceil(bytes / page_bytes)] */
     uint64_t
-        counts; /* uint64_t[2] in device memory: stored there, on the host; 0 between stashes */
+        counts; /* uint64_t[2] in device memory: stored there, on the host (bits 0 to 31); 0 between stashes */
     uint64_t ledger; /* uint64_t in pinned host memory, written when the stash is done */
     /*
      * One byte a page of the memory behind `data`, in device memory; 0: none. Not 0: the page may differ from a
      * uniform one. Of a short last page only the part within `bytes` is spoken for.
      */
     uint64_t flags;
-    uint16_t seq; /* tells this stash's ledger word from an earlier one's */
-    uint16_t pad[3];
+    uint64_t rows;       /* address of the count, aligned to its size; 0: not counted */
+    uint64_t before;     /* bytes of the tensor in front of `data` */
+    uint32_t rows_max;   /* a count beyond is taken for this, one below 0 for 0 */
+    uint32_t unit_bytes; /* of 2^unit_shift rows, the last unit being whole too */
+    uint16_t seq; /* tells this stash's ledger word from an earlier one's; up to PS_SEQ_MAX */
+    uint8_t unit_shift;
+    uint8_t rows_kind; /* PS_ROWS_* */
+    uint8_t pad[4];
 };
 
 struct ps_batch {
@@ -98,11 +123,30 @@ static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
     return (item->bytes + b->page_bytes - 1) / b->page_bytes;
 }
 
+#ifdef __CUDACC__
+#    define PS_BOTH static __host__ __device__ __forceinline__
+#else
+#    define PS_BOTH static inline
+#endif
+
+/* Bytes from the item's data on that may hold rows, when n are counted. */
+PS_BOTH uint64_t ps_batch_item_valid(const struct ps_batch_item *item, int64_t n)
+{
+    const uint64_t rows = n < 0 ? 0 : (uint64_t)n < item->rows_max ? (uint64_t)n : item->rows_max;
+    const uint64_t units = (rows + (UINT64_C(1) << item->unit_shift) - 1) >> item->unit_shift;
+    const uint64_t bytes = units * item->unit_bytes;
+
+    if (bytes <= item->before) {
+        return 0;
+    }
+    return bytes - item->before < item->bytes ? bytes - item->before : item->bytes;
+}
+
 /* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
 static_assert(sizeof(struct ps_free_list) == 48, "six words");
-static_assert(sizeof(struct ps_batch_item) == 56, "no padding");
+static_assert(sizeof(struct ps_batch_item) == 80, "no padding");
 static_assert(offsetof(struct ps_batch, items) == 48, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 

@@ -14,6 +14,7 @@
 #define FIRST_LOADS 4    /* loads a thread has in flight: in the first chunk of a scan */
 #define LOADS       8    /* in later chunks and in copies */
 #define CLEAN_MAX   1024 /* threads of a block of ps_clean, at most */
+#define BEYOND      (UINT64_C(1) << 32) /* added to counts[1] */
 
 /* Where a block or thread is among all pages of a batch, which are numbered through. */
 struct cursor {
@@ -84,6 +85,36 @@ PS_DEVICE void cursor_flag(const struct ps_batch *b, const struct cursor *c, uin
     if (item->flags != 0) {
         ((uint8_t *)ps_address(item->flags))[i - c->first] = on;
     }
+}
+
+PS_DEVICE struct ps_vec vec_of(uint32_t word)
+{
+    const uint64_t twice = (uint64_t)word << 32 | word;
+    const struct ps_vec v = {twice, twice};
+    return v;
+}
+
+/* Bytes of the item that may hold data. One thread: all must decide alike, whatever becomes of the count. */
+PS_DEVICE uint64_t valid_bytes(const struct ps_batch_item *item)
+{
+    if (item->rows == 0) {
+        return UINT64_MAX;
+    }
+    const int64_t n = (item->rows_kind & PS_ROWS_I32) != 0
+                          ? (int32_t)ps_load_u32((const uint32_t *)ps_address(item->rows))
+                          : (int64_t)ps_load_u64((const uint64_t *)ps_address(item->rows));
+    return ps_batch_item_valid(item, n);
+}
+
+/* Vectors of a page that may hold data; the page begins at `offset` of the item. */
+PS_DEVICE uint64_t valid_vectors(struct place p, uint64_t offset, uint64_t valid)
+{
+    if (valid <= offset) {
+        return 0;
+    }
+    const uint64_t n = (valid - offset) / sizeof(struct ps_vec) +
+                       ((valid - offset) % sizeof(struct ps_vec) != 0);
+    return n < p.n ? n : p.n;
 }
 
 /* Not zero if any of this thread's vectors of the chunk at `base` is not `word`. */
@@ -196,10 +227,28 @@ PS_DEVICE void publish_ledgers(const struct ps_batch *b)
         uint64_t *counts = (uint64_t *)ps_address(item->counts);
         const uint64_t device = ps_load_u64(&counts[0]);
         const uint64_t host = ps_load_u64(&counts[1]);
+        const uint64_t beyond = host >= BEYOND ? PS_LEDGER_BEYOND : 0;
         counts[0] = 0;
         counts[1] = 0;
-        ps_publish_u64((uint64_t *)ps_address(item->ledger), PS_LEDGER(item->seq, device, host));
+        ps_publish_u64((uint64_t *)ps_address(item->ledger),
+                       PS_LEDGER(item->seq, device, host % BEYOND) | beyond);
     }
+}
+
+/* The whole block. A page that is not trusted and reaches beyond the rows: has anybody written there? */
+PS_DEVICE void look_beyond(struct place p, uint64_t n_valid, uint64_t *counts)
+{
+    if (n_valid < p.n &&
+        !page_is_uniform(&p.data[n_valid], p.n - n_valid, vec_of(PS_ROWS_MARK)) && PS_THREAD == 0) {
+        ps_atomic_add(&counts[1], BEYOND);
+    }
+}
+
+/* One thread. Nothing of the page was looked at, so nothing is known of it. */
+PS_DEVICE void pass_page(const struct ps_batch *b, const struct cursor *c, uint64_t i)
+{
+    cursor_entry(b, c, i)->page = PS_PAGE_DEAD;
+    cursor_flag(b, c, i, true);
 }
 
 /* Scans, stores what is not uniform, fills the tables; the last block to end writes the ledgers. */
@@ -207,13 +256,37 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
 {
     struct ps_free_list *const list = (struct ps_free_list *)ps_address(batch.free_list);
     PS_SHARED uint32_t page;
+    PS_SHARED uint64_t valid; /* bytes of item `counted` */
     PS_SHARED bool last;
+    uint32_t counted = UINT32_MAX;
     struct cursor c = cursor_start(&batch);
 
+    if (PS_THREAD == 0) {
+        valid = 0;
+    }
     for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
+        const struct ps_batch_item *const item = &batch.items[c.item];
         const struct place p = cursor_place(&batch, &c, i);
         struct ps_page_entry *const entry = cursor_entry(&batch, &c, i);
-        uint64_t *const counts = (uint64_t *)ps_address(batch.items[c.item].counts);
+        uint64_t *const counts = (uint64_t *)ps_address(item->counts);
+
+        if (counted != c.item) {
+            counted = c.item;
+            PS_SYNC();
+            if (PS_THREAD == 0) {
+                valid = valid_bytes(item);
+            }
+            PS_SYNC();
+        }
+        const uint64_t n_valid = valid_vectors(p, (i - c.first) << c.shift, valid);
+        if ((item->rows_kind & PS_ROWS_TRUSTED) == 0) {
+            look_beyond(p, n_valid, counts);
+        } else if (n_valid == 0) {
+            if (PS_THREAD == 0) {
+                pass_page(&batch, &c, i);
+            }
+            continue;
+        }
         const struct ps_vec word = ps_load(p.data);
         PS_YIELD();
         if (page_is_uniform(p.data, p.n, word)) {
@@ -256,23 +329,29 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
     }
 }
 
-/* Writes every page of the batch back. The free lists are not touched. */
+/* Writes every page of the batch back, but for dead ones. The free lists are not touched. */
 PS_KERNEL1(ps_restore, struct ps_batch, batch)
 {
     struct cursor c = cursor_start(&batch);
     for (uint64_t i = PS_BLOCK; cursor_seek(&batch, &c, i); i += PS_N_BLOCKS) {
-        const struct place p = cursor_place(&batch, &c, i);
+        const struct ps_batch_item *const item = &batch.items[c.item];
         const struct ps_page_entry *const entry = cursor_entry(&batch, &c, i);
+        const struct place p = cursor_place(&batch, &c, i);
         const uint32_t page = entry->page;
+        uint64_t n = p.n;
         PS_YIELD();
+        if ((item->rows_kind & PS_ROWS_OVERWRITE) != 0) {
+            n = valid_vectors(p, (i - c.first) << c.shift, valid_bytes(item));
+            fill_page(&p.data[n], p.n - n, vec_of(PS_ROWS_POISON));
+        }
         if (PS_THREAD == 0) {
-            cursor_flag(&batch, &c, i, page != PS_PAGE_UNIFORM);
+            cursor_flag(&batch, &c, i, page != PS_PAGE_UNIFORM || n < p.n);
         }
         if (page == PS_PAGE_UNIFORM) {
             const struct ps_vec word = {entry->word[0], entry->word[1]};
-            fill_page(p.data, p.n, word);
-        } else {
-            copy_page(p.data, pool_page(&batch, &c, page), p.n, false);
+            fill_page(p.data, n, word);
+        } else if (page != PS_PAGE_DEAD) {
+            copy_page(p.data, pool_page(&batch, &c, page), n, false);
         }
     }
 }
@@ -281,7 +360,7 @@ PS_KERNEL1(ps_restore, struct ps_batch, batch)
 PS_DEVICE bool is_flagged(const struct ps_batch *b, uint64_t i)
 {
     struct cursor c = cursor_start(b);
-    return cursor_seek(b, &c, i) &&
+    return cursor_seek(b, &c, i) && b->items[c.item].flags != 0 &&
            ((const uint8_t *)ps_address(b->items[c.item].flags))[i - c.first] != 0;
 }
 
@@ -354,7 +433,7 @@ PS_KERNEL1(ps_drop, struct ps_batch, batch)
     for (uint64_t i = PS_THREAD; cursor_seek(&batch, &c, i); i += PS_N_THREADS) {
         const uint32_t page = cursor_entry(&batch, &c, i)->page;
         PS_YIELD();
-        if (page != PS_PAGE_UNIFORM) {
+        if (page != PS_PAGE_UNIFORM && page != PS_PAGE_DEAD) {
             const bool on_host = (page & PS_PAGE_HOST) != 0;
             struct ps_free_list *const list = on_host ? host : device;
             const uint64_t at =

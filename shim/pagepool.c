@@ -492,7 +492,7 @@ struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
     }
     c->n_pages = n_pages;
     c->ledger = (uint16_t)word;
-    c->seq = ++p->seq;
+    c->seq = ++p->seq & PS_SEQ_MAX;
     c->table = p->tables + c->entry * sizeof(struct ps_page_entry);
     return c;
 }

@@ -2,6 +2,7 @@
 /* The host build of the stash kernels against a model of the pool: any grid, any order of blocks. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tests/support/check_main.h"
 #include "tests/unit/test_kernels_sim.h"
@@ -107,6 +108,116 @@ START_TEST(a_clean_touches_flagged_pages_only)
         tensor_fini(&tensors[i]);
     }
     pool_fini(&p);
+}
+END_TEST
+
+/* _i: page size, blocks and order of the blocks. Trusted or not, overwritten or not, and beside them uncounted ones. */
+START_TEST(rows_that_are_counted_come_back)
+{
+    const uint32_t page_bytes = page_sizes[_i % N_PAGE_SIZES];
+    const uint64_t n_blocks = block_counts[_i / N_PAGE_SIZES % N_BLOCK_COUNTS];
+    const enum order order = (enum order)(_i / N_PAGE_SIZES / N_BLOCK_COUNTS);
+    const bool large = page_bytes > 65536;
+    const uint32_t n = large ? 2 : 6;
+    struct tensor tensors[6];
+    struct pool p;
+
+    pool_init(&p, page_bytes, large ? 4 : 60, 64, 11);
+    for (int round = 0; round < (large ? 1 : 6); round++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const unsigned kind = (unsigned)(test_random(&p.rng) % 8);
+            const bool overwrite = (kind & PS_ROWS_TRUSTED) != 0;
+
+            tensor_init(&tensors[i], &p, random_bytes(&p, large ? 2 : 10), 30);
+            tensor_add_flags(&tensors[i]);
+            if (i != 2) {
+                tensor_count(&tensors[i], &p, overwrite ? kind : kind & ~PS_ROWS_OVERWRITE,
+                             (unsigned)(test_random(&p.rng) % 101));
+            }
+        }
+        pool_stash(&p, tensors, n, n_blocks, order);
+        pool_restore(&p, tensors, n, n_blocks, order);
+        pool_drop(&p, tensors, n);
+        for (uint32_t i = 0; i < n; i++) {
+            tensor_fini(&tensors[i]);
+        }
+    }
+    ck_assert_uint_eq(pool_n_free(&p), p.device.capacity);
+    pool_fini(&p);
+}
+END_TEST
+
+/* Pages beyond the rows cannot be touched here at all. */
+START_TEST(dead_pages_are_not_touched)
+{
+    enum { N_PAGES = 10, BYTES = N_PAGES * 4096 };
+    unsigned char *data = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int64_t n = _i;
+    struct ps_page_entry table[N_PAGES];
+    unsigned char flags[N_PAGES];
+    uint64_t counts[2] = {0, 0};
+    uint64_t ledger = 0;
+    struct ps_batch b = {.page_bytes = 4096, .n_items = 1};
+    void *params[] = {&b};
+    struct pool p;
+
+    ck_assert(data != MAP_FAILED);
+    pool_init(&p, 4096, N_PAGES, 16, 0);
+    /* Rows of 1,000 bytes, 3,000 of them in front of the item. */
+    const uint64_t live = n <= 3 ? 0 : (uint64_t)(n - 3) * 1000;
+    const uint64_t n_live = (live + 4095) / 4096;
+
+    ck_assert_int_eq(mprotect(data, n_live * 4096, PROT_READ | PROT_WRITE), 0);
+    memset(data, 1, live);
+    b.pool = (uint64_t)(uintptr_t)p.pages;
+    b.free_list = (uint64_t)(uintptr_t)p.device.list;
+    b.items[0] = (struct ps_batch_item){.data = (uint64_t)(uintptr_t)data,
+                                        .bytes = BYTES,
+                                        .table = (uint64_t)(uintptr_t)table,
+                                        .counts = (uint64_t)(uintptr_t)counts,
+                                        .ledger = (uint64_t)(uintptr_t)&ledger,
+                                        .flags = (uint64_t)(uintptr_t)flags,
+                                        .rows = (uint64_t)(uintptr_t)&n,
+                                        .before = 3000,
+                                        .rows_max = 43,
+                                        .unit_bytes = 1000,
+                                        .rows_kind = PS_ROWS_TRUSTED};
+    kernels_launch("ps_stash", params, 3, ORDER_SHUFFLED, &p.rng);
+    kernels_launch("ps_restore", params, 3, ORDER_SHUFFLED, &p.rng);
+    for (uint64_t i = 0; i < N_PAGES; i++) {
+        ck_assert_int_eq(table[i].page == PS_PAGE_DEAD, i >= n_live);
+        ck_assert_int_eq(flags[i] != 0, table[i].page != PS_PAGE_UNIFORM);
+    }
+    ck_assert_uint_eq(PS_LEDGER_DEVICE(ledger), live % 4096 != 0 && live < BYTES);
+    ck_assert_uint_eq(ledger & PS_LEDGER_BEYOND, 0);
+    pool_fini(&p);
+    munmap(data, BYTES);
+}
+END_TEST
+
+START_TEST(rows_come_to_bytes)
+{
+    const struct ps_batch_item rows = {
+        .bytes = 4000, .before = 0, .rows_max = 40, .unit_bytes = 100};
+    const struct ps_batch_item units = {
+        .bytes = 960, .before = 64, .rows_max = 1024, .unit_bytes = 32, .unit_shift = 5};
+    const struct ps_batch_item huge = {
+        .bytes = UINT64_C(1) << 62, .rows_max = UINT32_MAX, .unit_bytes = UINT32_MAX};
+
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, 0), 0);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, -1), 0);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, INT64_MIN), 0);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, 17), 1700);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, 40), 4000);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, 41), 4000);
+    ck_assert_uint_eq(ps_batch_item_valid(&rows, INT64_MAX), 4000);
+    ck_assert_uint_eq(ps_batch_item_valid(&units, 64), 0);
+    ck_assert_uint_eq(ps_batch_item_valid(&units, 65), 32);
+    ck_assert_uint_eq(ps_batch_item_valid(&units, 96), 32);
+    ck_assert_uint_eq(ps_batch_item_valid(&units, 97), 64);
+    ck_assert_uint_eq(ps_batch_item_valid(&units, 1024), 960);
+    ck_assert_uint_eq(ps_batch_item_valid(&huge, INT64_MAX), UINT64_C(1) << 62);
+    ck_assert_uint_eq(ps_batch_item_valid(&huge, 2), 2 * (uint64_t)UINT32_MAX);
 }
 END_TEST
 
@@ -328,9 +439,9 @@ END_TEST
 
 START_TEST(a_ledger_word_holds_three_numbers)
 {
-    const uint64_t w = PS_LEDGER(0xfedc, PS_PAGES_MAX, 0x123456);
+    const uint64_t w = PS_LEDGER(0x7edc, PS_PAGES_MAX, 0x123456) | PS_LEDGER_BEYOND;
 
-    ck_assert_uint_eq(PS_LEDGER_SEQ(w), 0xfedc);
+    ck_assert_uint_eq(PS_LEDGER_SEQ(w), 0x7edc);
     ck_assert_uint_eq(PS_LEDGER_DEVICE(w), PS_PAGES_MAX);
     ck_assert_uint_eq(PS_LEDGER_HOST(w), 0x123456);
     ck_assert_uint_eq(PS_LEDGER_HOST(PS_LEDGER(0, 0, PS_PAGES_MAX)), PS_PAGES_MAX);
@@ -373,6 +484,10 @@ int main(void)
     tcase_add_loop_test(t, a_batch_may_be_full, 0, N_BLOCK_COUNTS * n_orders);
     tcase_add_loop_test(t, a_clean_touches_flagged_pages_only, 0,
                         N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
+    tcase_add_loop_test(t, rows_that_are_counted_come_back, 0,
+                        N_PAGE_SIZES * N_BLOCK_COUNTS * n_orders);
+    tcase_add_loop_test(t, dead_pages_are_not_touched, 0, 45);
+    tcase_add_test(t, rows_come_to_bytes);
     tcase_add_test(t, all_zero_and_all_pattern_take_no_page);
     tcase_add_test(t, tensors_without_bytes_get_their_ledger_word);
     tcase_add_loop_test(t, the_ring_wraps_and_loses_no_page, 0, slow ? 1 : 3);

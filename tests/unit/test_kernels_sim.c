@@ -292,11 +292,78 @@ void tensor_add_flags(struct tensor *t)
     t->flags[t->n_pages] = GUARD;
 }
 
+static bool is_dead(const struct tensor *t, const struct pool *p, uint64_t page)
+{
+    return t->counted && (t->rows_kind & PS_ROWS_TRUSTED) != 0 && page * p->page_bytes >= t->valid;
+}
+
+/* What a stash must make of it. */
+static void classify(struct tensor *t, const struct pool *p)
+{
+    t->n_stored = t->n_uniform = 0;
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        const bool uniform = is_uniform(t->copy + i * p->page_bytes, page_length(t, p, i));
+
+        t->n_uniform += uniform && !is_dead(t, p, i);
+        t->n_stored += !uniform && !is_dead(t, p, i);
+    }
+}
+
+/* A number of rows that fill the tensor about as far as that, or one that has to be clamped. */
+static void choose_count(struct tensor *t, struct pool *p, unsigned percent)
+{
+    const uint64_t unit_rows = UINT64_C(1) << t->unit_shift;
+    uint64_t n = (t->before + t->bytes * percent / 100) / t->unit_bytes * unit_rows;
+
+    n += test_random(&p->rng) % (unit_rows + 1);
+    t->count = (int64_t)n;
+    if (test_random(&p->rng) % 8 == 0) {
+        t->count = (int64_t)(t->rows_max + test_random(&p->rng) % 1000);
+    } else if (test_random(&p->rng) % 8 == 0) {
+        t->count = -(int64_t)(test_random(&p->rng) % 1000);
+    }
+    t->count32 = (int32_t)t->count;
+    const uint64_t rows = t->count < 0 ? 0 : (uint64_t)t->count;
+    const uint64_t held = rows < t->rows_max ? rows : t->rows_max;
+    uint64_t end = 0;
+
+    for (uint64_t at = 0; at < held; at += unit_rows) {
+        end += t->unit_bytes;
+    }
+    t->valid = end <= t->before ? 0 : end - t->before < t->bytes ? end - t->before : t->bytes;
+}
+
+void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned percent)
+{
+    const uint32_t mark = PS_ROWS_MARK;
+
+    t->counted = true;
+    t->rows_kind = (unsigned char)kind;
+    t->unit_shift = test_random(&p->rng) % 2 != 0 ? 5 : 0;
+    t->unit_bytes = (uint32_t)(1 + test_random(&p->rng) % (2u * p->page_bytes));
+    t->before = test_random(&p->rng) % 3 == 0 ? 0 : test_random(&p->rng) % 16 * p->page_bytes;
+    t->rows_max = (uint32_t)(((t->before + t->bytes) / t->unit_bytes) << t->unit_shift);
+    choose_count(t, p, percent);
+    const uint64_t first = (t->valid + 15) / 16 * 16;
+
+    if ((kind & PS_ROWS_TRUSTED) == 0) {
+        for (uint64_t at = first; at < t->bytes; at += sizeof(mark)) {
+            memcpy(t->data + at, &mark, sizeof(mark));
+        }
+        if (first < t->bytes && test_random(&p->rng) % 2 == 0) {
+            t->data[first + test_random(&p->rng) % (t->bytes - first)] ^= 0x40;
+            t->beyond = true;
+        }
+    }
+    memcpy(t->copy, t->data, t->bytes);
+    classify(t, p);
+}
+
 static void check_flags(const struct tensor *t, const struct pool *p)
 {
     for (uint64_t i = 0; t->flags != NULL && i < t->n_pages; i++) {
-        ck_assert_uint_eq(t->flags[i],
-                          !is_uniform(t->copy + i * p->page_bytes, page_length(t, p, i)));
+        ck_assert_uint_eq(t->flags[i], is_dead(t, p, i) || !is_uniform(t->copy + i * p->page_bytes,
+                                                                       page_length(t, p, i)));
     }
     ck_assert(t->flags == NULL || t->flags[t->n_pages] == GUARD);
 }
@@ -307,6 +374,22 @@ static void tensor_check(const struct tensor *t, uint64_t index)
     for (uint64_t i = 0; i < GUARD_BYTES; i++) {
         ck_assert_msg(t->data[t->bytes + i] == GUARD, "tensor %lu: written past its end", index);
         ck_assert_msg(t->data[-1 - (int64_t)i] == GUARD, "tensor %lu: written before it", index);
+    }
+}
+
+static void fill_rows(struct ps_batch_item *item, const struct tensor *t)
+{
+    item->rows_kind = 0;
+    item->rows = 0;
+    if (t->counted) {
+        const bool narrow = (t->rows_kind & PS_ROWS_I32) != 0;
+
+        item->rows = narrow ? device(&t->count32) : device(&t->count);
+        item->before = t->before;
+        item->rows_max = t->rows_max;
+        item->unit_bytes = t->unit_bytes;
+        item->unit_shift = t->unit_shift;
+        item->rows_kind = t->rows_kind;
     }
 }
 
@@ -330,6 +413,7 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
         b->items[i].ledger = device(&t->ledger);
         b->items[i].flags = device(t->flags);
         b->items[i].seq = t->seq;
+        fill_rows(&b->items[i], t);
     }
 }
 
@@ -386,7 +470,9 @@ static void check_table(struct pool *p, const struct tensor *t, const struct tak
     for (uint64_t i = 0; i < t->n_pages; i++) {
         const unsigned char *at = t->copy + i * p->page_bytes;
 
-        if (is_uniform(at, page_length(t, p, i))) {
+        if (is_dead(t, p, i)) {
+            ck_assert_uint_eq(t->table[i].page, PS_PAGE_DEAD);
+        } else if (is_uniform(at, page_length(t, p, i))) {
             ck_assert_uint_eq(t->table[i].page, PS_PAGE_UNIFORM);
             ck_assert(memcmp(t->table[i].word, at, 16) == 0);
         } else {
@@ -394,7 +480,8 @@ static void check_table(struct pool *p, const struct tensor *t, const struct tak
             n_host += (t->table[i].page & PS_PAGE_HOST) != 0;
         }
     }
-    ck_assert_uint_eq(t->ledger, PS_LEDGER(t->seq, t->n_stored - n_host, n_host));
+    ck_assert_uint_eq(t->ledger, PS_LEDGER(t->seq, t->n_stored - n_host, n_host) |
+                                     (t->beyond ? PS_LEDGER_BEYOND : 0));
 }
 
 void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
@@ -405,7 +492,7 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
     uint64_t n_stored = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        tensors[i].seq = (uint16_t)test_random(&p->rng);
+        tensors[i].seq = (uint16_t)(test_random(&p->rng) & PS_SEQ_MAX);
         n_stored += tensors[i].n_stored;
     }
     const struct taken taken = foresee(p, n_stored);
@@ -429,6 +516,23 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
     pool_check(p);
 }
 
+/* Dead pages are left alone, or all that is beyond the rows is overwritten. */
+static void expect_dead(struct tensor *t, const struct pool *p)
+{
+    const uint64_t first = (t->valid + 15) / 16 * 16;
+
+    if ((t->rows_kind & PS_ROWS_OVERWRITE) != 0 && first < t->bytes) {
+        memset(t->copy + first, 0xff, t->bytes - first);
+        t->poisoned = true;
+        return;
+    }
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        if (is_dead(t, p, i)) {
+            memset(t->copy + i * p->page_bytes, POISON, page_length(t, p, i));
+        }
+    }
+}
+
 void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
                   enum order order)
 {
@@ -440,6 +544,7 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
         if (tensors[i].flags != NULL) {
             memset(tensors[i].flags, POISON, tensors[i].n_pages);
         }
+        expect_dead(&tensors[i], p);
     }
     fill_batch(&b, p, tensors, n);
     kernels_launch("ps_restore", params, n_blocks, order, &p->rng);
@@ -493,7 +598,7 @@ void pool_drop(struct pool *p, struct tensor *tensors, uint32_t n)
         for (uint64_t k = 0; k < tensors[i].n_pages; k++) {
             const uint32_t page = tensors[i].table[k].page;
 
-            if (page != PS_PAGE_UNIFORM) {
+            if (page != PS_PAGE_UNIFORM && page != PS_PAGE_DEAD) {
                 struct part *part = part_of(p, page);
 
                 ck_assert(part->is_out[page ^ part->bit]);

@@ -61,6 +61,16 @@ struct tensor {
     uint64_t ledger;
     uint16_t seq;
     uint64_t n_stored, n_uniform; /* the model's */
+    /* Rows: as of a batch item. */
+    unsigned char rows_kind, unit_shift;
+    uint32_t rows_max, unit_bytes;
+    uint64_t before;
+    int64_t count;
+    int32_t count32;
+    uint64_t valid; /* the model's: bytes that may hold rows, if `counted` */
+    bool counted;
+    bool beyond;   /* something was written behind them */
+    bool poisoned; /* a restore has overwritten what is behind them */
 };
 
 /* A full free list in random order whose counters start at `start`. */
@@ -83,6 +93,12 @@ void tensor_init(struct tensor *t, struct pool *p, uint64_t bytes, unsigned unif
 void tensor_fini(struct tensor *t);
 /* Stash and restore note from now on which pages are not uniform. */
 void tensor_add_flags(struct tensor *t);
+
+/*
+ * Random rows are counted of the tensor, `percent` of what it holds or so; kind: PS_ROWS_*. Behind them lies the mark, if
+ * they are not trusted, and at times a byte that somebody wrote.
+ */
+void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned percent);
 
 /* Each runs the kernel on the tensors and checks all that it must and must not have changed. */
 void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,

@@ -78,6 +78,36 @@ static bool read_device(void *to, CUdeviceptr from, size_t bytes)
     return true;
 }
 
+/* Where the count of an item's rows is, for a kernel that looks at it. */
+static size_t rows_bytes(enum pk_kind kind, const struct ps_batch_item *item)
+{
+    const bool looks =
+        kind == PK_STASH || (kind == PK_RESTORE && (item->rows_kind & PS_ROWS_OVERWRITE) != 0);
+
+    if (item->rows == 0 || !looks) {
+        return 0;
+    }
+    return (item->rows_kind & PS_ROWS_I32) != 0 ? sizeof(int32_t) : sizeof(int64_t);
+}
+
+/* What a stash reads of an item: all of it, or the pages that begin within the rows. */
+static uint64_t read_bytes(const struct ps_batch *b, const struct ps_batch_item *item)
+{
+    int64_t n = 0;
+    int32_t narrow = 0;
+    const bool is_narrow = (item->rows_kind & PS_ROWS_I32) != 0;
+
+    if (item->rows == 0 || (item->rows_kind & PS_ROWS_TRUSTED) == 0 ||
+        !(is_narrow ? read_device(&narrow, item->rows, sizeof(narrow))
+                    : read_device(&n, item->rows, sizeof(n)))) {
+        return item->bytes;
+    }
+    const uint64_t valid = ps_batch_item_valid(item, is_narrow ? narrow : n);
+    const uint64_t whole = (valid + b->page_bytes - 1) / b->page_bytes * b->page_bytes;
+
+    return whole < item->bytes ? whole : item->bytes;
+}
+
 static const struct ps_batch *batch_of(const struct sim_op *op)
 {
     return op->launch.params[0];
@@ -141,6 +171,7 @@ void sim_pk_declare(const struct sim_op *op)
         if (kind == PK_STASH) {
             sim_fault_declare(item->counts, 2 * sizeof(uint64_t));
         }
+        sim_fault_declare(item->rows, rows_bytes(kind, item));
     }
     const struct sim_mapping *piece;
 
@@ -199,7 +230,7 @@ static void tell_pages(struct sim_op *op, const struct ps_batch *b,
         struct ps_page_entry entry;
 
         if (read_device(&entry, item->table + p * sizeof(entry), sizeof(entry)) &&
-            entry.page != PS_PAGE_UNIFORM) {
+            entry.page != PS_PAGE_UNIFORM && entry.page != PS_PAGE_DEAD) {
             const uint64_t left = item->bytes - p * b->page_bytes;
 
             tell_page(op, entry.page, left < b->page_bytes ? left : b->page_bytes, false, tell);
@@ -224,7 +255,11 @@ static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell
         }
         if (kind != PK_DROP) {
             /* A clean stands for a fill of all of it, whatever the flags are this time. */
-            tell(op, item->data, item->bytes, kind == PK_STASH ? SIM_PK_READ : SIM_PK_WRITE);
+            const bool stash = kind == PK_STASH;
+
+            tell(op, item->rows, rows_bytes(kind, item), SIM_PK_READ);
+            tell(op, item->data, stash ? read_bytes(b, item) : item->bytes,
+                 stash ? SIM_PK_READ : SIM_PK_WRITE);
             tell(op, item->flags, item->flags != 0 ? n_pages : 0, SIM_PK_WRITE);
         }
         if (kind == PK_RESTORE) {
