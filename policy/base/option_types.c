@@ -220,3 +220,91 @@ static void rank_print(const struct ps_option *opt, const void *field, char *buf
 }
 
 const struct ps_option_type ps_option_rank = {"number", true, rank_parse, rank_print};
+
+bool ps_factor_parse(const char *text, int64_t *millionths_p)
+{
+    const bool below = *text == '-';
+    uint64_t whole;
+    uint64_t part = 0;
+    uint64_t unit = PS_FACTOR_ONE;
+
+    text += below;
+    if (!parse_digits(&text, &whole) || whole > PS_FACTOR_MOST / PS_FACTOR_ONE) {
+        return false;
+    }
+    if (*text == '.') {
+        for (text++; *text >= '0' && *text <= '9' && unit > 1; text++) {
+            unit /= 10;
+            part += unit * (uint64_t)(*text - '0');
+        }
+        if (unit == PS_FACTOR_ONE) {
+            return false;
+        }
+    }
+    const uint64_t value = whole * PS_FACTOR_ONE + part;
+
+    if (*text != '\0' || value > PS_FACTOR_MOST) {
+        return false;
+    }
+    *millionths_p = below ? -(int64_t)value : (int64_t)value;
+    return true;
+}
+
+void ps_factor_print(int64_t millionths, char *buf, size_t size)
+{
+    const uint64_t value = millionths < 0 ? -(uint64_t)millionths : (uint64_t)millionths;
+    uint64_t part = value % PS_FACTOR_ONE;
+    int digits = 6;
+
+    while (digits > 2 && part % 10 == 0) {
+        part /= 10;
+        digits--;
+    }
+    snprintf(buf, size, "%s%" PRIu64 ".%0*" PRIu64, millionths < 0 ? "-" : "",
+             value / PS_FACTOR_ONE, digits, part);
+}
+
+static bool factor_parse(const struct ps_option *opt, const char *text, void *field)
+{
+    (void)opt;
+    return ps_factor_parse(text, field);
+}
+
+static bool factor_or_auto_parse(const struct ps_option *opt, const char *text, void *field)
+{
+    if (strcasecmp(text, "auto") == 0) {
+        *(int64_t *)field = PS_FACTOR_AUTO;
+        return true;
+    }
+    return factor_parse(opt, text, field);
+}
+
+static bool ratio_or_auto_parse(const struct ps_option *opt, const char *text, void *field)
+{
+    int64_t value;
+
+    if (!factor_or_auto_parse(opt, text, &value) || (value <= 0 && value != PS_FACTOR_AUTO)) {
+        return false;
+    }
+    *(int64_t *)field = value;
+    return true;
+}
+
+static void factor_print(const struct ps_option *opt, const void *field, char *buf, size_t size)
+{
+    const int64_t value = *(const int64_t *)field;
+
+    (void)opt;
+    if (value == PS_FACTOR_AUTO) {
+        snprintf(buf, size, "auto");
+    } else {
+        ps_factor_print(value, buf, size);
+    }
+}
+
+const struct ps_option_type ps_option_factor = {"decimal number from -1000 to 1000", false,
+                                                factor_parse, factor_print};
+const struct ps_option_type ps_option_factor_or_auto = {"decimal number from -1000 to 1000|auto",
+                                                        true, factor_or_auto_parse, factor_print};
+const struct ps_option_type ps_option_ratio_or_auto = {"decimal number above 0|auto", true,
+                                                       ratio_or_auto_parse, factor_print};

@@ -15,6 +15,20 @@
 
 #define PS_OPT_TEXT_MAX 1024
 #define PS_AUTO         UINT64_MAX /* the value of a size option left on "auto" */
+/* Factors are kept in millionths. */
+#define PS_FACTOR_ONE  1000000
+#define PS_FACTOR_MOST (INT64_C(1000) * PS_FACTOR_ONE)
+#define PS_FACTOR_AUTO INT64_MIN /* of a factor left on "auto" */
+#define PS_OPTIONS_MAX 64
+
+/* Where a value was found; the later goes before. */
+enum ps_option_source {
+    PS_FROM_DEFAULT,
+    PS_FROM_SYSTEM_FILE,
+    PS_FROM_USER_FILE,
+    PS_FROM_NAMED_FILE,
+    PS_FROM_ENVIRONMENT, /* flags of `run` too */
+};
 
 struct ps_options {
     bool disable;                   /* PAGEDSTASH_DISABLE */
@@ -22,8 +36,13 @@ struct ps_options {
     char step[PS_OPT_TEXT_MAX];     /* PAGEDSTASH_STEP: a pattern, empty = steps are found */
     uint64_t min_bytes;             /* PAGEDSTASH_MIN_BYTES: smallest allocation taken over */
     uint64_t page_bytes;            /* PAGEDSTASH_PAGE_BYTES: power of two >= 512, or PS_AUTO */
+    uint64_t page_size;             /* PAGEDSTASH_PAGE_SIZE: rows of a page */
     uint64_t window_bytes;          /* PAGEDSTASH_WINDOW_BYTES: reserved addresses, or PS_AUTO */
     uint64_t host_budget;           /* PAGEDSTASH_HOST_BUDGET: bytes, 0 for none, or PS_AUTO */
+    uint64_t cuda_budget;           /* PAGEDSTASH_CUDA_BUDGET: bytes, or PS_AUTO */
+    int64_t factor_cuda;            /* PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA */
+    int64_t factor_cpu;             /* PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU, or PS_FACTOR_AUTO */
+    int64_t capacity_factor;        /* PAGEDSTASH_CAPACITY_FACTOR, or PS_FACTOR_AUTO */
     bool plan;                      /* PAGEDSTASH_PLAN: learn the steps and follow a plan */
     bool keep_allocator;            /* PAGEDSTASH_KEEP_ALLOCATOR: leave PyTorch's setting alone */
     enum ps_log_level log_level;    /* PAGEDSTASH_LOG_LEVEL */
@@ -35,6 +54,7 @@ struct ps_options {
     bool strict;                       /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
     int64_t rank;                      /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
     char config_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_CONFIG_FILE */
+    uint8_t source[PS_OPTIONS_MAX];    /* of each row: enum ps_option_source */
 };
 
 struct ps_option;
@@ -69,6 +89,13 @@ void ps_options_init(struct ps_options *o);
  * Not thread-safe: called from the constructor, or by a tool.
  */
 void ps_options_load(struct ps_options *o, bool quiet, unsigned *n_bad_p);
+/*
+ * How many of the warnings are of settings that contradict each other; one of each has been left out of *o. A setting
+ * goes before one that contradicts it and was found in an earlier place, without a warning.
+ */
+unsigned ps_options_contradictions(void);
+/* Was it set, in a file or the environment? name: with the prefix. */
+bool ps_option_given(const struct ps_options *o, const char *name);
 /* Writes the warnings that ps_options_load kept, once. The shim calls it in rank 0 when the rank is known. */
 void ps_options_complain(void);
 /* The kept warnings one by one; NULL past the last. */
