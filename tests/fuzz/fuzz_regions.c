@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Region patterns, range names and nesting. Input: two lines, a setting and a range's name; then a byte a push (the
- * name's number, 0: not a region) or a pop (above 0xbf). A model that keeps every open range in a list says when
+ * name's number, 0: not a region) or a pop (above 0xbf). Both lines are also read for what they say of rows. A model that keeps every open range in a list says when
  * instances begin and end. One thread.
  */
 #include <fnmatch.h>
 
+#include "policy/range_name.h"
 #include "policy/region.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -65,6 +66,55 @@ static void check_patterns(const char *list, const char *range)
     fz_require(p.n == n, "%u patterns in '%s', not %u", p.n, list, n);
     fz_require(ps_patterns_match(&p, range, name) == matches, "'%s' and '%s'", list, range);
     fz_require(!matches || strcmp(name, want) == 0, "'%s', not '%s'", name, want);
+}
+
+static void put_counter(char *text, size_t size, const char *key, struct ps_row_counter c)
+{
+    const size_t n = strlen(text);
+
+    if (c.address != 0) {
+        snprintf(text + n, size - n, ";%s=0x%llX%s", key, (unsigned long long)c.address,
+                 c.narrow ? ":i32" : "");
+    }
+}
+
+/* What was read is read again from what it says; what is wrong lies within the name, and nothing of it counts. */
+static void check_rows(const char *range)
+{
+    static const struct ps_range_rows none;
+    struct ps_range_rows rows;
+    struct ps_range_rows again;
+    const char *wrong = NULL;
+    char text[256] = "x";
+
+    if (!ps_range_rows_read(range, &rows, &wrong)) {
+        fz_require(wrong > range && wrong <= range + strlen(range) && wrong[-1] == ';', "'%s'",
+                   range);
+        fz_require(memcmp(&rows, &none, sizeof(rows)) == 0, "'%s'", range);
+        return;
+    }
+    put_counter(text, sizeof(text), "tokens", rows.tokens);
+    put_counter(text, sizeof(text), "need", rows.need);
+    const size_t n = strlen(text);
+
+    if (rows.capacity != 0) {
+        snprintf(text + n, sizeof(text) - n, ";capacity=%u", rows.capacity);
+    }
+    const size_t n2 = strlen(text);
+
+    if (rows.balanced != 0) {
+        snprintf(text + n2, sizeof(text) - n2, ";balanced=%u", rows.balanced);
+    }
+    const size_t n3 = strlen(text);
+
+    snprintf(text + n3, sizeof(text) - n3, "%s", rows.all ? ";rows=all" : "");
+    fz_require(ps_range_rows_read(text, &again, &wrong), "'%s' of '%s'", text, range);
+    fz_require(again.tokens.address == rows.tokens.address &&
+                   again.need.address == rows.need.address &&
+                   again.tokens.narrow == rows.tokens.narrow &&
+                   again.need.narrow == rows.need.narrow && again.capacity == rows.capacity &&
+                   again.balanced == rows.balanced && again.all == rows.all,
+               "'%s' of '%s'", text, range);
 }
 
 struct model {
@@ -139,6 +189,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (n_stars <= 8) {
         check_patterns(list, range);
     }
+    check_rows(list);
+    check_rows(range);
     check_nesting(&in);
     free(list);
     free(range);
