@@ -23,6 +23,7 @@
     8 /* and later, if that is cheap: so far the host runs ahead without waiting for pages */
 #define CHEAP_BYTES  ((uint64_t)1 << 30)
 #define SWEEPS       4 /* steps after a miss: by then the device is done with the memory it took */
+#define PAGE_TRIES   4 /* plans before which the pool's pages may become others */
 #define FAILURES_MAX 4 /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
@@ -53,7 +54,7 @@ static enum ps_status make_plan(struct ps_engine *e, struct ps_plan *plan_p)
         }
     }
     if (s == PS_OK) {
-        s = n > 0 ? ps_plan_make(steps, n, &settings, plan_p) : PS_ERR_UNSUPPORTED;
+        s = n > 0 ? ps_learn_make(e, steps, n, &settings, plan_p) : PS_ERR_UNSUPPORTED;
     }
     l->n_next = n;
     while (n > 0) {
@@ -89,9 +90,41 @@ static void want_pages(struct ps_engine *e, const struct ps_plan *plan, uint64_t
 {
     const uint64_t least = FLIGHTS_FIRST * plan->group_tail_bytes;
     const uint64_t worst = flights * plan->group_tail_bytes;
-    const uint64_t most = ps_pool_host_most(e);
-    const uint64_t host = worst < most ? worst : most;
-    ps_pool_want(e, plan->pool_bytes + (host < least ? least - host : 0), host);
+    const uint64_t most = ps_learn_host_most(e);
+    uint64_t host = worst < most ? worst : most;
+    uint64_t device = plan->pool_bytes + (host < least ? least - host : 0);
+
+    ps_learn_limit(e, plan, &device, &host);
+    ps_pool_want(e, device, host);
+}
+
+/* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */
+static bool clear_out(struct ps_engine *e)
+{
+    if (!ps_engine_await_idle(e)) {
+        return false;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    ps_engine_release_unused(e);
+    pthread_mutex_lock(&ps_lock);
+    return true;
+}
+
+/* The pages become as large as the capacity asks for, while nothing lies in any. Lock let go and taken again. */
+static void choose_page(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    const uint64_t page = e->places == NULL ? ps_learn_page(&l->segment) : 0;
+    if (page == 0 || page == e->pool.page_bytes || l->page_tries >= PAGE_TRIES) {
+        return;
+    }
+    l->page_tries++;
+    if (clear_out(e)) {
+        ps_engine_poll(e);
+        if (ps_pool_set_page(e, page)) {
+            ps_info("pages of %u KiB", e->pool.page_bytes >> 10);
+        }
+    }
 }
 
 /* Plans the steps seen so far. The pages are asked for now: pinning takes its time. */
@@ -101,6 +134,7 @@ static void consider(struct ps_engine *e)
     struct ps_plan plan;
 
     memset(&plan, 0, sizeof(plan));
+    choose_page(e);
     if (make_plan(e, &plan) != PS_OK) {
         return;
     }
@@ -118,18 +152,6 @@ static void consider(struct ps_engine *e)
     l->next = plan;
     l->have_next = true;
     want_pages(e, &plan, FLIGHTS_FIRST);
-}
-
-/* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */
-static bool clear_out(struct ps_engine *e)
-{
-    if (!ps_engine_await_idle(e)) {
-        return false;
-    }
-    pthread_mutex_unlock(&ps_lock);
-    ps_engine_release_unused(e);
-    pthread_mutex_lock(&ps_lock);
-    return true;
 }
 
 /* The places in force go. False: somebody is in them, or the device is not done with them. */
@@ -202,6 +224,8 @@ static void take_up(struct ps_engine *e)
     if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
         want_pages(e, &p->plan, FLIGHTS);
     }
+    ps_info("places: %llu MiB for homes, lanes and one spare, %llu MiB for pages",
+            (unsigned long long)(p->bytes >> 20), (unsigned long long)(e->pool.mapped >> 20));
     ps_observe_phase(PS_PHASE_CAPTURED);
 }
 
@@ -209,7 +233,9 @@ static void take_up(struct ps_engine *e)
 static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
-    const bool off = l->step_misses > 0 || l->step_moved * 100 > l->step_valid * REMAKE_PERCENT;
+    const bool off =
+        l->step_misses > 0 ||
+        l->step_moved * 100 > l->step_valid * ps_learn_remake_percent(e, REMAKE_PERCENT);
     l->n_off = off && cut->complete ? l->n_off + 1 : 0;
     ps_learn_watch(e, l->n_off > 0);
     return l->n_off >= 2 && cut->known;

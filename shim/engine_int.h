@@ -31,6 +31,8 @@
 #define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
 #define PS_PEERS_MAX   32 /* devices that may read our memory */
 #define PS_COPIES_MAX  16384 /* stashed tensors at one time: ledger words */
+#define PS_REGION_NAMES_MAX                                                                        \
+    256 /* different matching names; more share the last number, which merges their sites */
 
 /* A call that failed is tried once more. True when it worked. */
 #define PS_TWICE(_call) ((_call) == CUDA_SUCCESS || (_call) == CUDA_SUCCESS)
@@ -174,8 +176,10 @@ struct ps_host_pages {
 /* The page pool, its free list, page tables, ledger (pagepool.c). */
 struct ps_page_pool {
     uint32_t page_bytes;
-    uint64_t base, room; /* reserved addresses */
-    uint64_t mapped;     /* bytes of it backed, from the front */
+    uint32_t least_page;  /* what the sizes below are for */
+    uint64_t most_device; /* bytes of device pages; PS_NO_LIMIT */
+    uint64_t base, room;  /* reserved addresses */
+    uint64_t mapped;      /* bytes of it backed, from the front */
     uint64_t grow_unit;
     struct ps_pool_piece *pieces;       /* of pages */
     struct ps_pool_piece *table_pieces; /* of page tables: never given back before the end */
@@ -379,6 +383,11 @@ void ps_pool_shrink(struct ps_engine *e);
  */
 void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes);
 /* How many bytes of host pages can be had at most. */
+/*
+ * Pages are so large from here on, or as large as the pool allows. True: they are. False: something is out yet, or
+ * memory is held. Lock held; let go and taken again.
+ */
+bool ps_pool_set_page(struct ps_engine *e, uint64_t page_bytes);
 uint64_t ps_pool_host_most(const struct ps_engine *e);
 /* True when all that was wanted is there, or as much as can be had. Lock held; let go and taken again. */
 bool ps_pool_ready(struct ps_engine *e);
@@ -423,12 +432,16 @@ bool ps_pool_enter(struct ps_engine *e, uint64_t list, uint32_t first, uint32_t 
 void ps_host_init(struct ps_engine *e, uint64_t device_bytes);
 void ps_host_want(struct ps_engine *e, uint64_t bytes);
 /* All that is wanted is in the free list, or no more will come. Lock held. */
+/* The device has reached its limit: so many bytes more, if no others are on their way. Lock held. */
+void ps_host_want_more(struct ps_engine *e, uint64_t bytes);
 bool ps_host_settled(const struct ps_engine *e);
 /* What was pinned since goes into the free list, if it may change now. Lock held. */
 void ps_host_enter(struct ps_engine *e);
 /* Nothing is out: what nobody wants any more is given back. Lock held. */
 void ps_host_give_back(struct ps_engine *e);
 /* Waits until the thread is gone; there will be none until ps_host_resume. Lock not held. */
+/* Nothing is held, nor wanted. Lock held. */
+bool ps_host_unused(const struct ps_engine *e);
 void ps_host_pause(struct ps_engine *e);
 /* Lock held. */
 void ps_host_resume(struct ps_engine *e);

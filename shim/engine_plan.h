@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/limits.h"
 #include "policy/segment.h"
 
 /* What an engine knows of its steps. */
@@ -34,6 +35,8 @@ struct ps_learner {
     uint32_t step_misses;
     uint32_t n_sweeps; /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
+    struct ps_limits_found found;    /* when a plan was made last */
+    uint32_t page_tries;             /* times the pool's pages were to become others */
 };
 
 struct ps_copy;
@@ -74,5 +77,21 @@ void ps_learn_watch(struct ps_engine *e, bool watch);
 extern _Atomic uint32_t ps_learn_watching;
 /* `bytes` more are about to be allocated in the current context's pool. Lock not held; makes a driver call. */
 void ps_learn_note_other(uint64_t bytes);
+
+/* engine_limits.c: what the settings allow. */
+/* What a region's range tells: rows its buffers have room for, and at balanced routing (0: not told). */
+void ps_learn_capacity(uint32_t name, uint64_t capacity, uint64_t balanced);
+/* ps_plan_make, within the limits. */
+enum ps_status PS_MUST_CHECK ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps,
+                                           uint32_t n, const struct ps_plan_settings *settings,
+                                           struct ps_plan *plan_p);
+/* Of the pages that the plan is to have: as the limits allow. */
+void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *device_p,
+                    uint64_t *host_p);
+uint64_t ps_learn_host_most(const struct ps_engine *e);
+/* Of the valid bytes: when more moves in a step, the plan is made anew. */
+uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual);
+/* The page that the capacities told ask for; 0: none does. */
+uint64_t ps_learn_page(const struct ps_segment *segment);
 
 #endif

@@ -11,14 +11,11 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define NAMES_MAX                                                                                  \
-    256 /* different matching names; more share the last number, which merges their sites */
-
 static struct ps_patterns patterns;
 static pthread_once_t patterns_once = PTHREAD_ONCE_INIT;
 static struct {
     uint32_t n;
-    char name[NAMES_MAX][PS_REGION_NAME_MAX];
+    char name[PS_REGION_NAMES_MAX][PS_REGION_NAME_MAX];
 } names; /* guarded by ps_lock */
 
 static void read_patterns(void)
@@ -37,12 +34,12 @@ static uint32_t intern(const char *name)
     for (uint32_t i = 0; i < names.n && number == 0; i++) {
         number = strcmp(names.name[i], name) == 0 ? i + 1 : 0;
     }
-    if (number == 0 && names.n < NAMES_MAX) {
+    if (number == 0 && names.n < PS_REGION_NAMES_MAX) {
         memcpy(names.name[names.n], name, PS_REGION_NAME_MAX);
         number = ++names.n;
     }
     pthread_mutex_unlock(&ps_lock);
-    return number != 0 ? number : NAMES_MAX;
+    return number != 0 ? number : PS_REGION_NAMES_MAX;
 }
 
 static uint32_t match(const char *range)

@@ -44,7 +44,11 @@ void ps_host_init(struct ps_engine *e, uint64_t device_bytes)
     if (h->piece_bytes < p->page_bytes) {
         h->piece_bytes = p->page_bytes;
     }
-    h->budget = ps_options.host_budget == PS_AUTO ? ps_hostmem_share("") : ps_options.host_budget;
+    const bool none = ps_options.factor_cpu == 0 &&
+                      ps_option_given(&ps_options, "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU");
+    h->budget = none                                ? 0
+                : ps_options.host_budget == PS_AUTO ? ps_hostmem_share("")
+                                                    : ps_options.host_budget;
     h->budget -= h->budget % h->piece_bytes;
     /* Page numbers have 31 bits. */
     const uint64_t most = (uint64_t)(PS_PAGE_HOST - 1) / pages_of_piece(p) * h->piece_bytes;
@@ -316,6 +320,15 @@ void ps_host_want(struct ps_engine *e, uint64_t bytes)
     wake(e);
 }
 
+void ps_host_want_more(struct ps_engine *e, uint64_t bytes)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    if (ps_host_settled(e) && h->budget > 0) {
+        h->room = h->room == 0 ? h->budget : h->room; /* nobody knows yet how much it will be */
+        ps_host_want(e, h->want + bytes);
+    }
+}
+
 bool ps_host_settled(const struct ps_engine *e)
 {
     const struct ps_host_pages *h = &e->pool.host;
@@ -414,6 +427,12 @@ void ps_host_give_back(struct ps_engine *e)
     p->host_list = 0;
     p->budget.capacity.host = 0;
     wake(e);
+}
+
+bool ps_host_unused(const struct ps_engine *e)
+{
+    const struct ps_host_pages *h = &e->pool.host;
+    return h->want == 0 && h->pinned == 0 && h->ring == NULL && h->unwanted == NULL && !h->running;
 }
 
 void ps_host_pause(struct ps_engine *e)

@@ -25,6 +25,9 @@ static const char *const phase_names[] = {
     [PS_PHASE_BEGIN] = "begin", [PS_PHASE_CAPTURE] = "capture", [PS_PHASE_CAPTURED] = "captured"};
 static _Atomic int phase; /* enum ps_phase; pairs with itself, relaxed */
 
+static _Atomic int64_t
+    would_do; /* the factor of the device that allows all that is wanted; relaxed */
+
 static struct ps_patterns marks; /* PAGEDSTASH_METRICS_RANGES; written once */
 static pthread_once_t marks_once = PTHREAD_ONCE_INIT;
 
@@ -37,6 +40,14 @@ void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value)
     while (seen < value && !atomic_compare_exchange_weak_explicit(
                                peak, &seen, value, memory_order_relaxed, memory_order_relaxed)) {
     }
+}
+
+void ps_observe_limit(uint64_t allowed, uint64_t wanted, uint64_t missing, int64_t factor)
+{
+    atomic_store_explicit(&ps_counters.limit_bytes, allowed, memory_order_relaxed);
+    atomic_store_explicit(&ps_counters.limit_wanted_bytes, wanted, memory_order_relaxed);
+    atomic_store_explicit(&ps_counters.limit_short_bytes, missing, memory_order_relaxed);
+    atomic_store_explicit(&would_do, factor, memory_order_relaxed);
 }
 
 void ps_observe_forked(void)

@@ -37,6 +37,9 @@
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
     PS_COUNTER(host_pages_bytes, "host memory pinned for pages now")                               \
     PS_COUNTER(bytes_spilled, "bytes copied out, into pages in host memory")                       \
+    PS_COUNTER(limit_bytes, "device memory that the settings allow homes and pages; 0: no limit")  \
+    PS_COUNTER(limit_wanted_bytes, "device memory that the plan wants for homes and pages")        \
+    PS_COUNTER(limit_short_bytes, "of that, pages that go to the host for the limit's sake")       \
     PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
     PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \
@@ -75,6 +78,9 @@ enum ps_phase {
 /* Raises a peak to at least value. */
 void ps_counter_peak(_Atomic uint64_t *peak, uint64_t value);
 
+/* What the settings allow on the device, what a plan wanted there, and how many bytes of pages are missing; and the
+ * factor that would do, in millionths (0: none). For the advice. */
+void ps_observe_limit(uint64_t allowed, uint64_t wanted, uint64_t missing, int64_t factor);
 /* In a forked child: it counts what it does itself. */
 void ps_observe_forked(void);
 /* At exit: the metrics file's last line, the summary at info level. No driver call. */

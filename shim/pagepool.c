@@ -19,6 +19,9 @@
 #define PAGE_BYTES_DEFAULT                                                                         \
     ((uint64_t)256 << 10) /* design, section 12: 256 KiB until the capacity is known */
 
+#define PAGE_BYTES_LEAST (64u << 10) /* that a capacity makes it, unless the user chose the rows */
+#define SLOTS_MOST       ((uint64_t)4 << 20)
+
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -85,19 +88,34 @@ static CUresult init_ledger(struct ps_page_pool *p)
     return r;
 }
 
+/* Pages may become smaller when a capacity is known: room for so many more is held ready, in moderation. */
+static uint32_t least_page(uint64_t total, uint32_t page_bytes)
+{
+    const bool chosen = ps_option_given(&ps_options, "PAGEDSTASH_PAGE_SIZE");
+    uint32_t least = chosen ? PS_PAGE_BYTES_MIN : PAGE_BYTES_LEAST;
+
+    while (chosen && least < page_bytes && total / least > SLOTS_MOST) {
+        least *= 2;
+    }
+    return ps_options.page_bytes != PS_AUTO || least > page_bytes ? page_bytes : least;
+}
+
 /* Sizes of everything, from the device's memory and the page. */
 static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
 {
     struct ps_page_pool *p = &e->pool;
     p->page_bytes =
         (uint32_t)(ps_options.page_bytes == PS_AUTO ? PAGE_BYTES_DEFAULT : ps_options.page_bytes);
-    const uint64_t n_pages = total / p->page_bytes;
+    p->least_page = least_page(total, p->page_bytes);
+    p->most_device = ps_option_given(&ps_options, "PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget
+                                                                            : PS_NO_LIMIT;
+    const uint64_t n_pages = total / p->least_page;
     uint64_t n_slots = 1;
     while (n_slots < n_pages) {
         n_slots *= 2;
     }
     *n_slots_p = n_slots;
-    p->room = round_up(n_pages * p->page_bytes, e->granularity);
+    p->room = round_up(n_pages * p->least_page, e->granularity);
     /* A 64th of the device at most grows at once, so that a small device is not filled by one step. */
     p->grow_unit = round_up((uint64_t)32 << 20, e->granularity);
     while (p->grow_unit > total / 64 && p->grow_unit / 2 >= e->granularity) {
@@ -331,13 +349,18 @@ static void ensure_tables(struct ps_engine *e, uint64_t pages)
     p->tables_mapped += bytes;
 }
 
-/* Backs so many bytes more. False: the device has no room. Lock held; let go and taken again. */
-static bool grow(struct ps_engine *e, uint64_t more)
+/* What the pool is backed in: whole pages, whole granules. */
+static uint64_t least_unit(const struct ps_engine *e)
+{
+    return e->granularity > e->pool.page_bytes ? e->granularity : e->pool.page_bytes;
+}
+
+/* Backs so many bytes more, whole units. False: the device has no room. Lock held; let go and taken again. */
+static bool grow(struct ps_engine *e, uint64_t bytes)
 {
     struct ps_page_pool *p = &e->pool;
-    const uint64_t bytes = round_up(more, p->grow_unit);
     const uint64_t base = p->base + p->mapped;
-    if (p->mapped + bytes > p->room) {
+    if (p->mapped + bytes > p->room || p->mapped + bytes > p->most_device) {
         return false;
     }
     p->growing = true;
@@ -364,6 +387,22 @@ static void back_wanted(struct ps_engine *e)
     }
 }
 
+/* By whole units, as far as the limit goes; what is beyond is asked of the host. Lock held; let go and taken again. */
+static void grow_within(struct ps_engine *e, uint64_t more)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t unit = least_unit(e);
+    const uint64_t left =
+        p->most_device > p->mapped ? (p->most_device - p->mapped) / unit * unit : 0;
+    const uint64_t bytes = round_up(more, p->grow_unit);
+    if (more > left) {
+        ps_host_want_more(e, more - left);
+    }
+    if (left > 0) {
+        (void)grow(e, bytes < left ? bytes : left);
+    }
+}
+
 void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
@@ -374,14 +413,15 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
     back_wanted(e);
     const uint64_t available = ps_pool_available(e);
     if (available < pages && ps_pool_may_change(e)) {
-        (void)grow(e, (pages - available) * p->page_bytes);
+        grow_within(e, (pages - available) * p->page_bytes);
     }
 }
 
 void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes)
 {
     struct ps_page_pool *p = &e->pool;
-    p->want_device = round_up(device_bytes, p->grow_unit);
+    const uint64_t want = round_up(device_bytes, least_unit(e));
+    p->want_device = want < p->most_device ? want : p->most_device / least_unit(e) * least_unit(e);
     ps_host_want(e, host_bytes);
 }
 
@@ -451,6 +491,35 @@ void ps_pool_shrink(struct ps_engine *e)
     if (p->pieces != NULL) {
         give_back_pages(e);
     }
+}
+
+bool ps_pool_set_page(struct ps_engine *e, uint64_t page_bytes)
+{
+    struct ps_page_pool *p = &e->pool;
+    const uint64_t bytes = page_bytes > p->least_page ? page_bytes : p->least_page;
+    size_t total = 0;
+    if (bytes == p->page_bytes) {
+        return true;
+    }
+    const bool idle = ps_fence_done(p->pushed);
+    ps_pool_shrink(e);
+    struct ps_fence *f = idle && !ps_fence_done(p->pushed) ? ps_fence_ref(p->pushed) : NULL;
+    if (f != NULL) { /* behind one fill, in a stream of ours that is idle otherwise */
+        pthread_mutex_unlock(&ps_lock);
+        (void)ps_wait_bounded(f->event);
+        pthread_mutex_lock(&ps_lock);
+        ps_fence_unref(&e->fences, f);
+    }
+    if (p->pieces != NULL || p->drops != NULL || e->flights != NULL || e->places != NULL ||
+        !ps_pool_may_change(e) || !ps_budget_idle(&p->budget) || !ps_host_unused(e) ||
+        p->entries.free_total * sizeof(struct ps_page_entry) != p->tables_mapped ||
+        ps_driver.cuDeviceTotalMem(&total, e->device) != CUDA_SUCCESS) {
+        return false;
+    }
+    p->page_bytes = (uint32_t)bytes;
+    p->grow_unit = round_up(p->grow_unit, least_unit(e));
+    ps_host_init(e, total);
+    return true;
 }
 
 uint64_t ps_pool_available(const struct ps_engine *e)

@@ -192,7 +192,7 @@ static void drop_bad_variables(void)
     }
 }
 
-/* False when a bad setting stops the run. */
+/* False when a bad setting stops the run, or two that contradict each other do. */
 static bool check_settings(void)
 {
     struct ps_options o;
@@ -203,16 +203,18 @@ static bool check_settings(void)
     if (n_bad == 0) {
         return true;
     }
+    const bool stops = o.strict || ps_options_contradictions() > 0;
+
     /* One process of the job speaks for all, unless the job is stopped here. */
-    if (o.strict || ps_rank_read(o.rank).global <= 0) {
+    if (stops || ps_rank_read(o.rank).global <= 0) {
         for (unsigned i = 0; (text = ps_options_complaint(i)) != NULL; i++) {
-            fprintf(stderr, "pagedstash run: %s: %s\n", o.strict ? "error" : "warning", text);
+            fprintf(stderr, "pagedstash run: %s: %s\n", stops ? "error" : "warning", text);
         }
     }
-    if (!o.strict) {
+    if (!stops) {
         drop_bad_variables();
     }
-    return !o.strict;
+    return !stops;
 }
 
 static bool prepare_library(void)

@@ -5,6 +5,7 @@
  */
 #include "policy/base/options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "policy/base/conf_file.h"
+#include "policy/base/contradictions.h"
 #include "policy/base/option_types.h"
 
 #define PREFIX          "PAGEDSTASH_"
@@ -45,10 +47,20 @@ const struct ps_option ps_option_table[] = {
         "Smallest allocation in a region that is taken over."),
     ROW("PAGE_BYTES", page_bytes, page, "auto", NULL, 512, 256 * M,
         "Size of a page of the pool; auto is 256K."),
+    ROW("PAGE_SIZE", page_size, size, "64", NULL, 1, M,
+        "Rows of a page, of the widest tensor, where ranges tell their capacity; as a power of two of bytes."),
     ROW("WINDOW_BYTES", window_bytes, size_or_auto, "auto", NULL, M, 64 * T,
         "Addresses reserved for the tensors of a device."),
     ROW("HOST_BUDGET", host_budget, size_or_auto, "auto", NULL, 0, 64 * T,
         "Host memory that pages may spill to; auto is this process's share of half of what there is."),
+    ROW("CUDA_BUDGET", cuda_budget, size_or_auto, "auto", NULL, 0, 64 * T,
+        "Device memory for homes and pages of a plan; auto is what the factor comes to."),
+    ROW("BUFFER_SIZE_FACTOR_CUDA", factor_cuda, factor, "1.10", NULL, 0, 0,
+        "Device memory for homes and pages of a plan: of the balanced bytes; below 0: of the largest seen."),
+    ROW("BUFFER_SIZE_FACTOR_CPU", factor_cpu, factor_or_auto, "auto", NULL, 0, 0,
+        "Host memory for pages, likewise; 0: none; auto: what the host budget allows."),
+    ROW("CAPACITY_FACTOR", capacity_factor, ratio_or_auto, "auto", NULL, 0, 0,
+        "Rows that the job's buffers have room for over balanced rows, where ranges do not tell."),
     ROW("PLAN", plan, bool, "y", NULL, 0, 0,
         "Learn the steps of the job and follow a plan; n: stash by fixed rules, as in the first steps."),
     ROW("KEEP_ALLOCATOR", keep_allocator, bool, "n", NULL, 0, 0,
@@ -72,9 +84,12 @@ const struct ps_option ps_option_table[] = {
         "File of NAME=value lines, read after the user's and the system's."),
 };
 const size_t ps_n_options = sizeof(ps_option_table) / sizeof(ps_option_table[0]);
+static_assert(sizeof(ps_option_table) / sizeof(ps_option_table[0]) <= PS_OPTIONS_MAX,
+              "each row has its source");
 
 static char complaints[COMPLAINTS_MAX][COMPLAINT_BYTES];
 static unsigned n_complaints;
+static unsigned n_contradictions;
 static bool complained;
 
 static void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -206,12 +221,13 @@ void ps_options_init(struct ps_options *o)
 
 /* where: "" for the environment, else " in FILE". False when the value was refused. */
 static bool set_or_complain(struct ps_options *o, const struct ps_option *opt, const char *text,
-                            const char *where)
+                            enum ps_option_source source, const char *where)
 {
     char want[128];
     char used[64];
 
     if (ps_option_set(o, opt, text)) {
+        o->source[opt - ps_option_table] = (uint8_t)source;
         return true;
     }
     ps_option_syntax(opt, want, sizeof(want));
@@ -234,6 +250,7 @@ static void complain_unknown(const char *name, const char *where)
 
 struct file_reading {
     struct ps_options *o;
+    enum ps_option_source source;
     char where[128];
     unsigned n_bad;
 };
@@ -258,15 +275,16 @@ static void file_line(void *arg, const char *name, const char *value)
             complain("'%s' has no effect%s", name, reading->where);
             reading->n_bad++;
         }
-    } else if (!set_or_complain(reading->o, opt, value, reading->where)) {
+    } else if (!set_or_complain(reading->o, opt, value, reading->source, reading->where)) {
         reading->n_bad++;
     }
 }
 
-/* needed: say so when it cannot be read. Returns the number of bad lines. */
-static unsigned load_file(struct ps_options *o, const char *path, bool needed)
+/* Returns the number of bad lines. That the named file cannot be read is said, whatever the reason. */
+static unsigned load_file(struct ps_options *o, const char *path, enum ps_option_source source)
 {
-    struct file_reading reading = {.o = o};
+    struct file_reading reading = {.o = o, .source = source};
+    const bool needed = source == PS_FROM_NAMED_FILE;
 
     snprintf(reading.where, sizeof(reading.where), " in %.100s", path);
     if (ps_conf_file_read(path, file_line, &reading)) {
@@ -307,11 +325,24 @@ static unsigned load_environment(struct ps_options *o)
         const struct ps_option *opt = &ps_option_table[i];
         const char *text = secure_getenv(opt->name);
 
-        if (text != NULL && !set_or_complain(o, opt, text, "")) {
+        if (text != NULL && !set_or_complain(o, opt, text, PS_FROM_ENVIRONMENT, "")) {
             n_bad++;
         }
     }
     return n_bad;
+}
+
+static unsigned settle_contradictions(struct ps_options *o)
+{
+    char text[COMPLAINT_BYTES];
+    unsigned rule = 0;
+
+    n_contradictions = 0;
+    while (ps_contradiction_next(o, &rule, text, sizeof(text))) {
+        complain("%s", text);
+        n_contradictions++;
+    }
+    return n_contradictions;
 }
 
 void ps_options_load(struct ps_options *o, bool quiet, unsigned *n_bad_p)
@@ -322,21 +353,22 @@ void ps_options_load(struct ps_options *o, bool quiet, unsigned *n_bad_p)
     n_complaints = 0;
     complained = false;
     ps_options_init(o);
-    n_bad += load_file(o, "/etc/pagedstash.conf", false);
+    n_bad += load_file(o, "/etc/pagedstash.conf", PS_FROM_SYSTEM_FILE);
 
     const char *home = secure_getenv("HOME");
     char path[PS_OPT_TEXT_MAX];
 
     if (home != NULL &&
         snprintf(path, sizeof(path), "%s/.config/pagedstash.conf", home) < (int)sizeof(path)) {
-        n_bad += load_file(o, path, false);
+        n_bad += load_file(o, path, PS_FROM_USER_FILE);
     }
     const char *named = secure_getenv(PREFIX "CONFIG_FILE");
 
     if (named != NULL && named[0] != '\0') {
-        n_bad += load_file(o, named, true);
+        n_bad += load_file(o, named, PS_FROM_NAMED_FILE);
     }
     n_bad += load_environment(o);
+    n_bad += settle_contradictions(o);
     if (getauxval(AT_SECURE) == 0) {
         n_bad += check_names();
     }
@@ -347,6 +379,16 @@ void ps_options_load(struct ps_options *o, bool quiet, unsigned *n_bad_p)
         *n_bad_p = n_bad;
     }
     errno = saved_errno;
+}
+
+unsigned ps_options_contradictions(void)
+{
+    return n_contradictions;
+}
+
+bool ps_option_given(const struct ps_options *o, const char *name)
+{
+    return o->source[ps_option_find(name) - ps_option_table] != PS_FROM_DEFAULT;
 }
 
 const char *ps_options_complaint(unsigned i)

@@ -118,18 +118,52 @@ static const struct {
     const char *text;
     const char *printed; /* NULL: refused */
 } values[] = {
-    {"PAGEDSTASH_DISABLE", "On", "y"},         {"PAGEDSTASH_DISABLE", "0", "n"},
-    {"PAGEDSTASH_DISABLE", "TRUE", "y"},       {"PAGEDSTASH_DISABLE", "maybe", NULL},
-    {"PAGEDSTASH_DISABLE", "", NULL},          {"PAGEDSTASH_PAGE_BYTES", "512", "512"},
-    {"PAGEDSTASH_PAGE_BYTES", "256k", "256K"}, {"PAGEDSTASH_PAGE_BYTES", "AUTO", "auto"},
-    {"PAGEDSTASH_PAGE_BYTES", "256", NULL},    {"PAGEDSTASH_PAGE_BYTES", "768", NULL},
-    {"PAGEDSTASH_PAGE_BYTES", "1G", NULL},     {"PAGEDSTASH_MIN_BYTES", "0", NULL},
-    {"PAGEDSTASH_MIN_BYTES", "auto", NULL},    {"PAGEDSTASH_MIN_BYTES", "1024", "1K"},
-    {"PAGEDSTASH_WINDOW_BYTES", "1T", "1T"},   {"PAGEDSTASH_LOG_LEVEL", "Debug", "debug"},
-    {"PAGEDSTASH_LOG_LEVEL", "loud", NULL},    {"PAGEDSTASH_LOG_LEVEL", "2", NULL},
-    {"PAGEDSTASH_RANK", "17", "17"},           {"PAGEDSTASH_RANK", "-1", NULL},
-    {"PAGEDSTASH_RANK", "99999999999", NULL},  {"PAGEDSTASH_REGIONS", "a*,b", "a*,b"},
+    {"PAGEDSTASH_DISABLE", "On", "y"},
+    {"PAGEDSTASH_DISABLE", "0", "n"},
+    {"PAGEDSTASH_DISABLE", "TRUE", "y"},
+    {"PAGEDSTASH_DISABLE", "maybe", NULL},
+    {"PAGEDSTASH_DISABLE", "", NULL},
+    {"PAGEDSTASH_PAGE_BYTES", "512", "512"},
+    {"PAGEDSTASH_PAGE_BYTES", "256k", "256K"},
+    {"PAGEDSTASH_PAGE_BYTES", "AUTO", "auto"},
+    {"PAGEDSTASH_PAGE_BYTES", "256", NULL},
+    {"PAGEDSTASH_PAGE_BYTES", "768", NULL},
+    {"PAGEDSTASH_PAGE_BYTES", "1G", NULL},
+    {"PAGEDSTASH_MIN_BYTES", "0", NULL},
+    {"PAGEDSTASH_MIN_BYTES", "auto", NULL},
+    {"PAGEDSTASH_MIN_BYTES", "1024", "1K"},
+    {"PAGEDSTASH_WINDOW_BYTES", "1T", "1T"},
+    {"PAGEDSTASH_LOG_LEVEL", "Debug", "debug"},
+    {"PAGEDSTASH_LOG_LEVEL", "loud", NULL},
+    {"PAGEDSTASH_LOG_LEVEL", "2", NULL},
+    {"PAGEDSTASH_RANK", "17", "17"},
+    {"PAGEDSTASH_RANK", "-1", NULL},
+    {"PAGEDSTASH_RANK", "99999999999", NULL},
+    {"PAGEDSTASH_REGIONS", "a*,b", "a*,b"},
     {"PAGEDSTASH_REGIONS", "a\nb", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "1.1", "1.10"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "-2", "-2.00"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "0.333333", "0.333333"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "-0.125", "-0.125"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "0", "0.00"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "1000", "1000.00"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "1000.01", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "99999999999999999999", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "0.3333333", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "1.", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", ".5", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "--1", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "1e1", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "nan", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "auto", NULL},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU", "AUTO", "auto"},
+    {"PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU", "-1.5", "-1.50"},
+    {"PAGEDSTASH_CAPACITY_FACTOR", "1.25", "1.25"},
+    {"PAGEDSTASH_CAPACITY_FACTOR", "0.6", "0.60"},
+    {"PAGEDSTASH_CAPACITY_FACTOR", "0", NULL},
+    {"PAGEDSTASH_CAPACITY_FACTOR", "-1", NULL},
+    {"PAGEDSTASH_PAGE_SIZE", "64", "64"},
+    {"PAGEDSTASH_PAGE_SIZE", "0", NULL},
 };
 
 START_TEST(values_are_taken_or_refused)
@@ -203,6 +237,89 @@ START_TEST(unknown_names_get_the_nearest_one)
     ck_assert_str_eq(
         ps_options_complaint(0),
         "unknown variable 'PAGEDSTASH_LOG_LVEL' (did you mean 'PAGEDSTASH_LOG_LEVEL'?)");
+}
+END_TEST
+
+/* Names and values of a pair, and which of the two is left out: 0 or 1; -1: they go together. */
+static const struct {
+    const char *name[2];
+    const char *text[2];
+    int out;
+} pairs[] = {
+    {{"PAGEDSTASH_CUDA_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"1G", "1.10"}, 1},
+    {{"PAGEDSTASH_CUDA_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"auto", "1.10"}, -1},
+    {{"PAGEDSTASH_CUDA_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"1G", "1.5"}, -1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"1G", "-1"}, 1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"1G", "auto"}, -1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"0", "0"}, 1},
+    {{"PAGEDSTASH_PAGE_BYTES", "PAGEDSTASH_PAGE_SIZE"}, {"1M", "64"}, 1},
+    {{"PAGEDSTASH_PAGE_BYTES", "PAGEDSTASH_PAGE_SIZE"}, {"auto", "32"}, -1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_CUDA_BUDGET"}, {"0", "0"}, 1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_CUDA_BUDGET"}, {"0", "1M"}, -1},
+    {{"PAGEDSTASH_HOST_BUDGET", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"0", "0"}, 1},
+    {{"PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU", "PAGEDSTASH_CUDA_BUDGET"}, {"0", "0"}, 1},
+    {{"PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"0", "0"}, 1},
+    {{"PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"0", "1"}, -1},
+    {{"PAGEDSTASH_PLAN", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"}, {"n", "1.10"}, 1},
+    {{"PAGEDSTASH_PLAN", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"n", "1"}, 1},
+    {{"PAGEDSTASH_PLAN", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU"}, {"n", "0"}, -1},
+    {{"PAGEDSTASH_PLAN", "PAGEDSTASH_CUDA_BUDGET"}, {"n", "1G"}, -1},
+    {{"PAGEDSTASH_MIN_BYTES", "PAGEDSTASH_WINDOW_BYTES"}, {"2M", "1M"}, 1},
+    {{"PAGEDSTASH_MIN_BYTES", "PAGEDSTASH_WINDOW_BYTES"}, {"1M", "1M"}, -1},
+};
+
+static void value_of(const struct ps_options *o, const char *name, char text[PS_OPT_TEXT_MAX])
+{
+    ps_option_print(o, ps_option_find(name), text, PS_OPT_TEXT_MAX);
+}
+
+START_TEST(of_two_that_contradict_each_other_one_is_left_out)
+{
+    struct ps_options o, alone;
+    unsigned n_bad = 0;
+
+    ps_options_init(&alone);
+    for (int i = 0; i < 2; i++) {
+        setenv(pairs[_i].name[i], pairs[_i].text[i], 1);
+    }
+    ps_options_load(&o, true, &n_bad);
+    ck_assert_uint_eq(n_bad, pairs[_i].out >= 0);
+    ck_assert_uint_eq(ps_options_contradictions(), pairs[_i].out >= 0);
+    for (int i = 0; i < 2; i++) {
+        char text[PS_OPT_TEXT_MAX], want[PS_OPT_TEXT_MAX];
+
+        ck_assert(ps_option_set(&alone, ps_option_find(pairs[_i].name[i]), pairs[_i].text[i]));
+        if (pairs[_i].out == i) {
+            ps_options_init(&alone);
+            ck_assert_ptr_nonnull(strstr(ps_options_complaint(0), pairs[_i].name[i]));
+        }
+        value_of(&o, pairs[_i].name[i], text);
+        value_of(&alone, pairs[_i].name[i], want);
+        ck_assert_str_eq(text, want);
+        ck_assert_int_eq(ps_option_given(&o, pairs[_i].name[i]), pairs[_i].out != i);
+    }
+}
+END_TEST
+
+/* _i: which of the two stands in the user's file. */
+START_TEST(of_two_from_different_places_the_later_goes)
+{
+    static const char *const lines[] = {"PAGEDSTASH_CUDA_BUDGET=1G",
+                                        "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA=2"};
+    struct ps_options o;
+    unsigned n_bad = 1;
+
+    write_user_file(lines[_i]);
+    if (_i == 0) {
+        setenv("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA", "2", 1);
+    } else {
+        setenv("PAGEDSTASH_CUDA_BUDGET", "1G", 1);
+    }
+    ps_options_load(&o, true, &n_bad);
+    ck_assert_uint_eq(n_bad, 0);
+    ck_assert_int_eq(ps_option_given(&o, "PAGEDSTASH_CUDA_BUDGET"), _i == 1);
+    ck_assert_int_eq(ps_option_given(&o, "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"), _i == 0);
+    ck_assert_int_eq(o.factor_cuda, _i == 0 ? 2 * PS_FACTOR_ONE : 1100000);
 }
 END_TEST
 
@@ -345,6 +462,9 @@ int main(void)
     tcase_add_test(tc, bad_values_keep_the_default_and_are_told_once);
     tcase_add_test(tc, the_range_stands_in_the_message);
     tcase_add_test(tc, unknown_names_get_the_nearest_one);
+    tcase_add_loop_test(tc, of_two_that_contradict_each_other_one_is_left_out, 0,
+                        (int)(sizeof(pairs) / sizeof(pairs[0])));
+    tcase_add_loop_test(tc, of_two_from_different_places_the_later_goes, 0, 2);
     tcase_add_test(tc, names_far_from_all_get_no_hint);
     tcase_add_test(tc, kubernetes_variables_are_left_out);
     tcase_add_test(tc, the_environment_goes_before_files_and_the_named_file_before_the_users);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the settings allow an engine's plan and its pages (policy/limits.h), and what ranges told of their capacities.
+ * Any thread; lock held in every function.
+ */
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+#define REMAKE_BEYOND 5 /* percent of the valid bytes that may move beyond what was planned */
+
+/* Of the regions that tell, by their numbers; guarded by ps_lock. */
+static struct ps_capacity told[PS_REGION_NAMES_MAX];
+static uint32_t n_told;
+
+void ps_learn_capacity(uint32_t name, uint64_t capacity, uint64_t balanced)
+{
+    uint32_t i = 0;
+
+    while (i < n_told && told[i].name != name) {
+        i++;
+    }
+    if (i < PS_REGION_NAMES_MAX && capacity != 0) {
+        n_told = i == n_told ? n_told + 1 : n_told;
+        told[i] = (struct ps_capacity){name, capacity, balanced};
+    }
+}
+
+static bool given(const char *name)
+{
+    return ps_option_given(&ps_options, name);
+}
+
+static bool device_asked(void)
+{
+    return given("PAGEDSTASH_CUDA_BUDGET") || given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA");
+}
+
+enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
+                             const struct ps_plan_settings *settings, struct ps_plan *plan_p)
+{
+    const struct ps_limits_ask ask = {
+        .settings =
+            {
+                .factor_cuda = ps_options.factor_cuda,
+                .factor_given = given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"),
+                .factor_cpu = given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU") ? ps_options.factor_cpu
+                                                                         : PS_FACTOR_AUTO,
+                .cuda_budget = given("PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget : PS_AUTO,
+                .host_budget = ps_pool_host_most(e),
+            },
+        .told = told,
+        .n_told = n_told,
+        .capacity_factor =
+            given("PAGEDSTASH_CAPACITY_FACTOR") ? ps_options.capacity_factor : PS_FACTOR_AUTO,
+    };
+    struct ps_limits_found found;
+    const enum ps_status s = ps_limits_plan(steps, n, settings, &ask, plan_p, &found);
+
+    if (s != PS_OK) {
+        return s;
+    }
+    e->learner.found = found;
+    if (plan_p->adopt && found.limits.device_bytes != PS_NO_LIMIT) {
+        ps_observe_limit(found.limits.device_bytes, found.wanted_bytes, found.short_bytes,
+                         ps_limits_factor(&ask.settings, &found.seen, found.wanted_bytes));
+        ps_info(
+            "limits: %llu MiB of device memory for homes and pages of %llu wanted; %llu MiB of pages go to the host, "
+            "%u percent of the valid bytes move",
+            (unsigned long long)(found.limits.device_bytes >> 20),
+            (unsigned long long)(found.wanted_bytes >> 20),
+            (unsigned long long)(found.short_bytes >> 20), found.moved_percent);
+    }
+    return s;
+}
+
+void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *device_p,
+                    uint64_t *host_p)
+{
+    const struct ps_limits_found *f = &e->learner.found;
+    const uint64_t most = f->limits.host_bytes;
+    const uint64_t host = f->limits.host_sized ? most : *host_p + f->short_bytes;
+
+    *host_p = host < most ? host : most;
+    e->pool.most_device = PS_NO_LIMIT;
+    if (device_asked()) {
+        *device_p = ps_limits_pages(&f->limits, plan->home_bytes, *device_p);
+        e->pool.most_device = ps_limits_pages(&f->limits, plan->home_bytes, PS_NO_LIMIT);
+    }
+}
+
+uint64_t ps_learn_host_most(const struct ps_engine *e)
+{
+    const uint64_t most = ps_pool_host_most(e);
+    const uint64_t limit = e->learner.found.limits.host_bytes;
+
+    return limit < most ? limit : most;
+}
+
+uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual)
+{
+    const uint64_t planned = e->learner.found.moved_percent + REMAKE_BEYOND;
+
+    return planned > usual ? planned : usual;
+}
+
+uint64_t ps_learn_page(const struct ps_segment *segment)
+{
+    uint64_t widest = 0;
+
+    if (ps_options.page_bytes != PS_AUTO) {
+        return 0;
+    }
+    for (uint32_t k = 0; k < PS_KINDS_MAX; k++) {
+        const struct ps_record *r = &segment->kinds[k].record[0];
+        const struct ps_plan_step step = {.tensors = r->tensors,
+                                          .names = r->names,
+                                          .n_tensors = r->n_tensors,
+                                          .n_groups = r->n_groups};
+        const uint64_t row =
+            segment->kinds[k].id == 0 ? 0 : ps_limits_row_bytes(&step, 1, told, n_told);
+
+        widest = row > widest ? row : widest;
+    }
+    return widest == 0
+               ? 0
+               : ps_limits_page_bytes(ps_options.page_size, widest, given("PAGEDSTASH_PAGE_SIZE"));
+}

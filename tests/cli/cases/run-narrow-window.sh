@@ -1,0 +1,1 @@
+"$P" run --window-bytes=1M -- echo not reached

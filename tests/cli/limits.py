@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What factors and budgets do to the demo: limits.py COMMAND DEMO SIMCUDA. Speaks TAP.
+
+The losses are the same at every setting, and the counters tell what the settings allowed, what the plan wanted, and
+where the rest went."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SETTINGS = {"SIMCUDA": "mem=128M,granularity=4K,check=1", "PAGEDSTASH_MIN_BYTES": "32K", "PAGEDSTASH_PAGE_BYTES": "4K"}
+JOB = ("--steps=8", "--layers=4", "--tokens=256")
+KEPT = ("kept_resident", "errors", "bytes_spilled", "limit_bytes", "limit_wanted_bytes", "limit_short_bytes",
+        "pool_bytes_peak", "place_bytes_peak", "plans", "stashes")
+
+
+class Run:
+    def __init__(self, command, demo, simcuda, *flags):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
+        env |= SETTINGS | {"LD_LIBRARY_PATH": simcuda, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([command, "run", f"--metrics={folder}", *flags, "--", demo, *JOB], env=env,
+                                  capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
+            self.losses = [json.loads(text).get("loss") for text in done.stdout.splitlines()]
+            (metrics,) = pathlib.Path(folder).glob("*.jsonl")
+            counters = json.loads(metrics.read_text().splitlines()[-1])["counters"]
+        self.told = {k: counters[k] for k in KEPT}
+        assert counters["errors"] == 0, f"{counters}"
+
+    def __getattr__(self, name):
+        return self.told[name]
+
+
+def check_budgets(args):
+    free = Run(*args)
+    assert free.limit_bytes == 0 and free.plans > 0, f"{free.told}"
+    wanted = Run(*args, "--cuda-budget=64M").limit_wanted_bytes
+    spilled = []
+    for budget in (wanted * 2, wanted, wanted // 2 // 4096 * 4096, wanted // 4 // 4096 * 4096, 0):
+        run = Run(*args, f"--cuda-budget={budget}")
+        assert run.losses == free.losses, f"other losses with a budget of {budget}"
+        assert run.limit_bytes == budget and run.limit_wanted_bytes == wanted, f"{run.told}"
+        assert run.pool_bytes_peak <= budget, f"{run.told}"
+        assert (run.limit_short_bytes > 0) == (budget <= wanted // 2), f"{run.told}"
+        spilled.append(run.bytes_spilled)
+    assert spilled[-1] > spilled[-2] > spilled[0], f"{spilled} bytes spilled"
+
+
+def check_factors(args):
+    free = Run(*args)
+    for cuda in ("1.5", "0.25", "-1.2", "-0.25", "0"):
+        run = Run(*args, f"--buffer-size-factor-cuda={cuda}", "--capacity-factor=4")
+        assert run.losses == free.losses, f"other losses with factor {cuda}"
+        assert (run.limit_short_bytes > 0) == (abs(float(cuda)) < 1), f"{cuda}: {run.told}"
+        assert run.limit_bytes > 0 or cuda == "0", f"{cuda}: {run.told}"
+
+
+def check_default(args):
+    """1.10 of the balanced bytes, where they are known."""
+    free = Run(*args)
+    run = Run(*args, "--capacity-factor=4")
+    same = Run(*args, "--capacity-factor=4", "--buffer-size-factor-cuda=1.1")
+    other = Run(*args, "--capacity-factor=2")
+    assert free.limit_bytes == 0, f"{free.told}"
+    assert run.limit_bytes == same.limit_bytes > 0, f"{run.told} {same.told}"
+    assert abs(other.limit_bytes - 2 * run.limit_bytes) <= 2 * 4096, f"{run.told} {other.told}"
+    assert free.losses == run.losses == same.losses == other.losses
+
+
+def check_no_host(args):
+    """Without host memory nothing spills; what cannot be covered stays."""
+    free = Run(*args)
+    for flags in (["--buffer-size-factor-cpu=0"], ["--buffer-size-factor-cpu=0", "--buffer-size-factor-cuda=-0.5"]):
+        run = Run(*args, *flags)
+        assert run.losses == free.losses and run.bytes_spilled == 0, f"{run.told}"
+
+
+def main():
+    args = sys.argv[1:]
+    tests = [
+        ("a_budget_bounds_homes_and_pages", check_budgets),
+        ("factors_are_of_the_balanced_or_the_largest_bytes", check_factors),
+        ("the_default_bounds_where_the_balanced_bytes_are_known", check_default),
+        ("without_host_memory_nothing_spills", check_no_host),
+    ]
+    print(f"1..{len(tests)}", flush=True)
+    for number, (name, test) in enumerate(tests, 1):
+        try:
+            test(args)
+            print(f"ok {number} - {name}", flush=True)
+        except (AssertionError, subprocess.TimeoutExpired, ValueError, KeyError) as problem:
+            print(f"not ok {number} - {name}", flush=True)
+            for line in (str(problem) or repr(problem)).splitlines():
+                print(f"# {line}", flush=True)
+
+
+main()
