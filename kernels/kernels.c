@@ -102,13 +102,14 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k)
     *k = (struct ps_kernels){.module = NULL};
 }
 
-static bool rows_check(const struct ps_batch_item *item)
+static bool rows_check(const struct ps_batch *b, const struct ps_batch_item *item)
 {
     const bool narrow = (item->rows_kind & PS_ROWS_I32) != 0;
 
     return item->rows == 0 ? item->rows_kind == 0
                            : item->rows % (narrow ? sizeof(int32_t) : sizeof(int64_t)) == 0 &&
-                                 item->unit_bytes > 0 && item->unit_shift < 32;
+                                 item->unit_bytes > 0 && item->unit_shift < 32 &&
+                                 ((item->rows_kind & PS_ROWS_TRUSTED) != 0 || b->outcomes != 0);
 }
 
 static bool batch_check(const struct ps_batch *b)
@@ -121,7 +122,7 @@ static bool batch_check(const struct ps_batch *b)
         const struct ps_batch_item *item = &b->items[i];
 
         ok = item->data % 16 == 0 && item->bytes % 16 == 0 && item->table % 8 == 0 &&
-             ps_batch_item_pages(b, item) <= PS_PAGES_MAX && rows_check(item);
+             ps_batch_item_pages(b, item) <= PS_PAGES_MAX && rows_check(b, item);
     }
     return ok;
 }

@@ -25,8 +25,8 @@
  *
  * Counted rows: where `rows` of an item is set, a number in device memory says how many rows of the tensor hold data;
  * they lie at its front. Trusted, pages wholly beyond them are "dead": neither read nor stored nor brought back. Not
- * trusted, everything is scanned as ever, and the ledger word tells whether anything beyond the rows was written since
- * the memory was filled with PS_ROWS_MARK.
+ * trusted, everything is scanned as ever, and the ledger word tells whether the job has written anything beyond the
+ * rows. It has not if that is uniform, and another word after another fill: then it comes of what nobody wrote.
  */
 #ifndef PS_KERNELS_LAYOUT_H
 #define PS_KERNELS_LAYOUT_H
@@ -67,15 +67,23 @@ struct ps_free_list {
 #define PS_LEDGER_HOST(_w)   ((uint32_t)((_w)&0xffffff))         /* and in host memory */
 #define PS_SEQ_MAX           0x7fff
 
-/* What memory holds that nobody has written: tiny as a float of any width. 32 bits, so that a driver's fill makes it. */
-#define PS_ROWS_MARK   UINT32_C(0x00010203)
-#define PS_ROWS_POISON UINT32_C(0xffffffff) /* not a number as a float of any width */
+/* Two fills of memory: zeros, and what is about one as a float of any width; 32 bits, as a driver fills. */
+#define PS_ROWS_FILL(_which) ((_which) != 0 ? UINT32_C(0x3f803f80) : UINT32_C(0))
+#define PS_ROWS_POISON       UINT32_C(0xffffffff) /* not a number as a float of any width */
+
+/* What lay beyond the rows of a site's tensors last, by the fill that they were handed out with. */
+struct ps_row_outcome {
+    uint64_t word[2][2];
+    uint64_t seen[2];
+    uint64_t pad[2];
+};
 
 /* Of a batch item. */
 #define PS_ROWS_I32     1u /* the count is an int32_t, else an int64_t */
 #define PS_ROWS_TRUSTED 2u
 #define PS_ROWS_OVERWRITE                                                                          \
     4u /* a restore fills what is beyond the rows with PS_ROWS_POISON; trusted only */
+#define PS_ROWS_SECOND 8u /* not trusted: handed out with PS_ROWS_FILL(1) */
 
 /*
  * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;
@@ -102,7 +110,7 @@ struct ps_batch_item {
     uint16_t seq; /* tells this stash's ledger word from an earlier one's; up to PS_SEQ_MAX */
     uint8_t unit_shift;
     uint8_t rows_kind; /* PS_ROWS_* */
-    uint8_t pad[4];
+    uint32_t outcome;  /* not trusted: number of its site's; no other item of the batch has it */
 };
 
 struct ps_batch {
@@ -110,6 +118,7 @@ struct ps_batch {
     uint64_t host_pieces; /* uint64_t[] in device memory: addresses of the pieces of host pages */
     uint64_t free_list;   /* struct ps_free_list of device pages */
     uint64_t host_list;   /* of host pages; 0: there are none */
+    uint64_t outcomes;    /* struct ps_row_outcome[] in device memory; 0: all rows are trusted */
     uint32_t page_bytes;
     uint32_t n_items;
     uint32_t host_shift; /* log2 of the pages of a piece */
@@ -146,8 +155,9 @@ PS_BOTH uint64_t ps_batch_item_valid(const struct ps_batch_item *item, int64_t n
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
 static_assert(sizeof(struct ps_free_list) == 48, "six words");
+static_assert(sizeof(struct ps_row_outcome) == 64, "no padding");
 static_assert(sizeof(struct ps_batch_item) == 80, "no padding");
-static_assert(offsetof(struct ps_batch, items) == 48, "no padding");
+static_assert(offsetof(struct ps_batch, items) == 56, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 
 #endif

@@ -235,12 +235,32 @@ PS_DEVICE void publish_ledgers(const struct ps_batch *b)
     }
 }
 
-/* The whole block. A page that is not trusted and reaches beyond the rows: has anybody written there? */
-PS_DEVICE void look_beyond(struct place p, uint64_t n_valid, uint64_t *counts)
+/* One thread. Was it the same after the other fill? Notes what it is after this one. */
+PS_DEVICE bool is_written(struct ps_row_outcome *o, int fill, struct ps_vec word)
 {
-    if (n_valid < p.n &&
-        !page_is_uniform(&p.data[n_valid], p.n - n_valid, vec_of(PS_ROWS_MARK)) && PS_THREAD == 0) {
-        ps_atomic_add(&counts[1], BEYOND);
+    const bool same = ps_load_u64(&o->seen[1 - fill]) != 0 &&
+                      ps_load_u64(&o->word[1 - fill][0]) == word.x &&
+                      ps_load_u64(&o->word[1 - fill][1]) == word.y;
+    ps_publish_u64(&o->word[fill][0], word.x);
+    ps_publish_u64(&o->word[fill][1], word.y);
+    ps_publish_u64(&o->seen[fill], 1);
+    return same;
+}
+
+/* The whole block. A page that is not trusted and reaches beyond the rows: has the job written there? */
+PS_DEVICE void look_beyond(const struct ps_batch *b, const struct ps_batch_item *item,
+                           struct place p, uint64_t n_valid)
+{
+    if (n_valid == p.n) {
+        return;
+    }
+    const struct ps_vec word = ps_load(&p.data[n_valid]);
+    const bool uniform = page_is_uniform(&p.data[n_valid], p.n - n_valid, word);
+    struct ps_row_outcome *const all = (struct ps_row_outcome *)ps_address(b->outcomes);
+    if (PS_THREAD == 0 &&
+        (!uniform ||
+         is_written(&all[item->outcome], (item->rows_kind & PS_ROWS_SECOND) != 0, word))) {
+        ps_atomic_add((uint64_t *)ps_address(item->counts) + 1, BEYOND);
     }
 }
 
@@ -280,7 +300,7 @@ PS_KERNEL1(ps_stash, struct ps_batch, batch)
         }
         const uint64_t n_valid = valid_vectors(p, (i - c.first) << c.shift, valid);
         if ((item->rows_kind & PS_ROWS_TRUSTED) == 0) {
-            look_beyond(p, n_valid, counts);
+            look_beyond(&batch, item, p, n_valid);
         } else if (n_valid == 0) {
             if (PS_THREAD == 0) {
                 pass_page(&batch, &c, i);

@@ -125,7 +125,7 @@ START_TEST(rows_that_are_counted_come_back)
     pool_init(&p, page_bytes, large ? 4 : 60, 64, 11);
     for (int round = 0; round < (large ? 1 : 6); round++) {
         for (uint32_t i = 0; i < n; i++) {
-            const unsigned kind = (unsigned)(test_random(&p.rng) % 8);
+            const unsigned kind = (unsigned)(test_random(&p.rng) % 16);
             const bool overwrite = (kind & PS_ROWS_TRUSTED) != 0;
 
             tensor_init(&tensors[i], &p, random_bytes(&p, large ? 2 : 10), 30);

@@ -333,10 +333,42 @@ static void choose_count(struct tensor *t, struct pool *p, unsigned percent)
     t->valid = end <= t->before ? 0 : end - t->before < t->bytes ? end - t->before : t->bytes;
 }
 
+static void fill_beyond(struct tensor *t, struct pool *p, uint64_t first)
+{
+    const int fill = (t->rows_kind & PS_ROWS_SECOND) != 0;
+    const uint64_t word[2] = {test_random(&p->rng), test_random(&p->rng)};
+
+    for (uint64_t at = first; at < t->bytes; at += sizeof(word)) {
+        memcpy(t->data + at, word, sizeof(word));
+    }
+    t->outcome.seen[1 - fill] = test_random(&p->rng) % 2;
+    memcpy(t->outcome.word[1 - fill], word, sizeof(word));
+    switch (test_random(&p->rng) % 3) {
+    case 0: /* 2 pages or more may be uniform, each with a word of its own */
+        if (t->bytes - first >= 32) {
+            t->data[first + test_random(&p->rng) % (t->bytes - first)] ^= 0x40;
+        }
+        break;
+    case 1:
+        t->outcome.word[1 - fill][test_random(&p->rng) % 2] ^= UINT64_C(1)
+                                                               << test_random(&p->rng) % 64;
+        break;
+    default:
+        break;
+    }
+    for (uint64_t at = first; at < t->bytes;) {
+        const uint64_t left = p->page_bytes - at % p->page_bytes;
+        const uint64_t n = left < t->bytes - at ? left : t->bytes - at;
+
+        t->beyond = t->beyond || !is_uniform(t->data + at, n) ||
+                    (t->outcome.seen[1 - fill] != 0 &&
+                     memcmp(t->data + at, t->outcome.word[1 - fill], 16) == 0);
+        at += n;
+    }
+}
+
 void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned percent)
 {
-    const uint32_t mark = PS_ROWS_MARK;
-
     t->counted = true;
     t->rows_kind = (unsigned char)kind;
     t->unit_shift = test_random(&p->rng) % 2 != 0 ? 5 : 0;
@@ -346,14 +378,8 @@ void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned perc
     choose_count(t, p, percent);
     const uint64_t first = (t->valid + 15) / 16 * 16;
 
-    if ((kind & PS_ROWS_TRUSTED) == 0) {
-        for (uint64_t at = first; at < t->bytes; at += sizeof(mark)) {
-            memcpy(t->data + at, &mark, sizeof(mark));
-        }
-        if (first < t->bytes && test_random(&p->rng) % 2 == 0) {
-            t->data[first + test_random(&p->rng) % (t->bytes - first)] ^= 0x40;
-            t->beyond = true;
-        }
+    if ((kind & PS_ROWS_TRUSTED) == 0 && first < t->bytes) {
+        fill_beyond(t, p, first);
     }
     memcpy(t->copy, t->data, t->bytes);
     classify(t, p);
@@ -377,7 +403,9 @@ static void tensor_check(const struct tensor *t, uint64_t index)
     }
 }
 
-static void fill_rows(struct ps_batch_item *item, const struct tensor *t)
+static struct ps_row_outcome outcomes[PS_BATCH_MAX]; /* of the batch's items */
+
+static void fill_rows(struct ps_batch_item *item, const struct tensor *t, uint32_t i)
 {
     item->rows_kind = 0;
     item->rows = 0;
@@ -390,6 +418,8 @@ static void fill_rows(struct ps_batch_item *item, const struct tensor *t)
         item->unit_bytes = t->unit_bytes;
         item->unit_shift = t->unit_shift;
         item->rows_kind = t->rows_kind;
+        item->outcome = i;
+        outcomes[i] = t->outcome;
     }
 }
 
@@ -403,6 +433,7 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
     b->host_shift = p->host_shift;
     b->page_bytes = p->page_bytes;
     b->n_items = n;
+    b->outcomes = device(outcomes);
     for (uint32_t i = 0; i < n; i++) {
         struct tensor *t = &tensors[i];
 
@@ -413,7 +444,7 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
         b->items[i].ledger = device(&t->ledger);
         b->items[i].flags = device(t->flags);
         b->items[i].seq = t->seq;
-        fill_rows(&b->items[i], t);
+        fill_rows(&b->items[i], t, i);
     }
 }
 
@@ -484,6 +515,23 @@ static void check_table(struct pool *p, const struct tensor *t, const struct tak
                                      (t->beyond ? PS_LEDGER_BEYOND : 0));
 }
 
+/* What lies there after this fill is noted, and what lay there after the other stands. */
+static void check_outcome(const struct tensor *t, uint32_t i)
+{
+    const int fill = (t->rows_kind & PS_ROWS_SECOND) != 0;
+    const uint64_t first = (t->valid + 15) / 16 * 16;
+
+    if (!t->counted || (t->rows_kind & PS_ROWS_TRUSTED) != 0 || first >= t->bytes) {
+        return;
+    }
+    ck_assert_uint_eq(outcomes[i].seen[1 - fill], t->outcome.seen[1 - fill]);
+    ck_assert(memcmp(outcomes[i].word[1 - fill], t->outcome.word[1 - fill], 16) == 0);
+    if (is_uniform(t->copy + first, t->bytes - first)) {
+        ck_assert_uint_eq(outcomes[i].seen[fill], 1);
+        ck_assert(memcmp(outcomes[i].word[fill], t->copy + first, 16) == 0);
+    }
+}
+
 void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
                 enum order order)
 {
@@ -508,6 +556,7 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
         tensor_check(t, i);
         check_table(p, t, &taken);
         check_flags(t, p);
+        check_outcome(t, i);
         ck_assert_uint_eq(t->counts[0], 0);
         ck_assert_uint_eq(t->counts[1], 0);
     }

@@ -68,6 +68,7 @@ struct tensor {
     int64_t count;
     int32_t count32;
     uint64_t valid; /* the model's: bytes that may hold rows, if `counted` */
+    struct ps_row_outcome outcome;
     bool counted;
     bool beyond;   /* something was written behind them */
     bool poisoned; /* a restore has overwritten what is behind them */
@@ -95,8 +96,8 @@ void tensor_fini(struct tensor *t);
 void tensor_add_flags(struct tensor *t);
 
 /*
- * Random rows are counted of the tensor, `percent` of what it holds or so; kind: PS_ROWS_*. Behind them lies the mark, if
- * they are not trusted, and at times a byte that somebody wrote.
+ * Random rows are counted of the tensor, `percent` of what it holds or so; kind: PS_ROWS_*. Behind them lies one word, if
+ * they are not trusted, and at times another byte, or a word that lay there after the other fill too.
  */
 void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned percent);
 

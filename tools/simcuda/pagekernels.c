@@ -90,6 +90,20 @@ static size_t rows_bytes(enum pk_kind kind, const struct ps_batch_item *item)
     return (item->rows_kind & PS_ROWS_I32) != 0 ? sizeof(int32_t) : sizeof(int64_t);
 }
 
+/* What lay beyond the rows, where that is looked at. */
+static CUdeviceptr outcome_of(const struct ps_batch *b, const struct ps_batch_item *item)
+{
+    return b->outcomes + item->outcome * sizeof(struct ps_row_outcome);
+}
+
+static size_t outcome_bytes(enum pk_kind kind, const struct ps_batch_item *item)
+{
+    const bool looks =
+        kind == PK_STASH && item->rows != 0 && (item->rows_kind & PS_ROWS_TRUSTED) == 0;
+
+    return looks ? sizeof(struct ps_row_outcome) : 0;
+}
+
 /* What a stash reads of an item: all of it, or the pages that begin within the rows. */
 static uint64_t read_bytes(const struct ps_batch *b, const struct ps_batch_item *item)
 {
@@ -172,6 +186,7 @@ void sim_pk_declare(const struct sim_op *op)
             sim_fault_declare(item->counts, 2 * sizeof(uint64_t));
         }
         sim_fault_declare(item->rows, rows_bytes(kind, item));
+        sim_fault_declare(outcome_of(b, item), outcome_bytes(kind, item));
     }
     const struct sim_mapping *piece;
 
@@ -258,6 +273,7 @@ static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell
             const bool stash = kind == PK_STASH;
 
             tell(op, item->rows, rows_bytes(kind, item), SIM_PK_READ);
+            tell(op, outcome_of(b, item), outcome_bytes(kind, item), SIM_PK_WRITE);
             tell(op, item->data, stash ? read_bytes(b, item) : item->bytes,
                  stash ? SIM_PK_READ : SIM_PK_WRITE);
             tell(op, item->flags, item->flags != 0 ? n_pages : 0, SIM_PK_WRITE);
