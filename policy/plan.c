@@ -62,6 +62,8 @@ static void sum_up(const struct ps_planning *p, const struct ps_planning_result 
     for (uint32_t i = 0; i < p->n_slots; i++) {
         plan->slot_bytes[i] = p->slot_bytes[i];
         slots = add(slots, p->slot_bytes[i]);
+        plan->spare_bytes =
+            p->slot_bytes[i] > plan->spare_bytes ? p->slot_bytes[i] : plan->spare_bytes;
     }
     plan->lane_bytes = times(slots, p->n_lanes);
     for (uint32_t i = 0; i < p->n_names; i++) {
@@ -77,7 +79,7 @@ static void sum_up(const struct ps_planning *p, const struct ps_planning_result 
         ps_planning_round(add(pages, times(pages / 100, s->pool_percent)), s->granularity);
     plan->temporary_bytes = p->temporary_bytes;
     plan->peak_bytes = add(add(add(plan->home_bytes, plan->lane_bytes), r->floating_bytes),
-                           add(plan->pool_bytes, plan->temporary_bytes));
+                           add(plan->pool_bytes, plan->spare_bytes));
     plan->plain_peak_bytes = p->plain_peak_bytes;
     plan->bound_bytes = p->bound_bytes;
     plan->valid_bytes = r->valid_bytes;
@@ -105,7 +107,7 @@ static enum ps_status choose_lanes(struct ps_planning *p, uint32_t *n_lanes_p)
 {
     struct ps_plan best = {0};
 
-    for (uint32_t n = 2; n <= PS_PLAN_LANES_MAX; n++) {
+    for (uint32_t n = 1; n <= PS_PLAN_LANES_MAX; n++) {
         struct ps_plan plan = {0};
         struct ps_planning_result result;
         enum ps_status status = settle(p, n);
@@ -135,11 +137,14 @@ static bool make_moves(struct ps_plan_moves *m, uint32_t n_groups)
     m->after_push = malloc(n * sizeof(*m->after_push));
     m->after_return = malloc(n * sizeof(*m->after_return));
     m->set = malloc(n * sizeof(*m->set));
-    if (m->stash == NULL || m->after_push == NULL || m->after_return == NULL || m->set == NULL) {
+    m->trips = malloc(n * sizeof(*m->trips));
+    if (m->stash == NULL || m->after_push == NULL || m->after_return == NULL || m->set == NULL ||
+        m->trips == NULL) {
         return false;
     }
     for (uint32_t i = 0; i < n_groups; i++) {
         m->after_push[i] = m->after_return[i] = m->set[i] = NONE;
+        m->trips[i] = (struct ps_plan_trip){NONE, NONE, NONE, NONE};
     }
     return true;
 }
@@ -223,6 +228,7 @@ void ps_plan_fini(struct ps_plan *plan)
         free(plan->moves[i].after_push);
         free(plan->moves[i].after_return);
         free(plan->moves[i].set);
+        free(plan->moves[i].trips);
     }
     free(plan->moves);
     free(plan->sites);

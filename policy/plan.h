@@ -97,6 +97,16 @@ struct ps_plan_set {
 };
 
 /*
+ * When a group's tails move, by the rules: events of the step. From `leave` its stash may run, from `gone` another has
+ * the lane; from `come` the lane is its own again; at `due` it returns. PS_PLAN_NONE: it does not. A group that is
+ * freed while it is out has no `come`; one whose lane nobody took only a `leave`, and maybe a `due`. Of a group that
+ * leaves twice it is the second time.
+ */
+struct ps_plan_trip {
+    uint32_t leave, gone, come, due;
+};
+
+/*
  * What is known of one kind of step; arrays by group. A group's `after` is the group to come in once it was popped
  * (returned): the next boundary after its push (return) is the return of that one, which is out by then. Else
  * PS_PLAN_NONE.
@@ -106,6 +116,7 @@ struct ps_plan_moves {
     uint32_t *after_push;
     uint32_t *after_return;
     uint32_t *set; /* PS_PLAN_NONE: it has no stash or resident tensor, or found none */
+    struct ps_plan_trip *trips;
     uint32_t n_groups;
 };
 
@@ -118,7 +129,9 @@ struct ps_plan {
     uint64_t pool_bytes;                    /* device pages */
     uint64_t group_tail_bytes;              /* largest sum of the tails of a group */
     /* What it comes to. */
-    uint64_t home_bytes, lane_bytes, temporary_bytes;
+    uint64_t home_bytes, lane_bytes;
+    uint64_t temporary_bytes;  /* the most alive at once: the job's own allocator serves them */
+    uint64_t spare_bytes;      /* memory for one tail aside */
     uint64_t peak_bytes;       /* job's other memory and all of ours, over the steps given */
     uint64_t plain_peak_bytes; /* without us */
     /* No plan can be below: valid bytes, and whole tensors while their region is open or returned. */

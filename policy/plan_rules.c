@@ -20,7 +20,7 @@ struct running {
     bool choosing;
     uint32_t at;
     uint64_t out_pages, moved_pages, valid_bytes;
-    uint64_t loose_bytes; /* of groups in no set, and tails apart */
+    uint64_t loose_bytes; /* of groups in no set, tails apart, and temporaries */
     struct ps_planning_result result;
 };
 
@@ -81,10 +81,19 @@ static uint64_t own_bytes(const struct running *r, uint32_t group)
     return name->home_bytes + name->tail_bytes;
 }
 
+static struct ps_plan_trip *trip_of(const struct running *r, uint32_t group)
+{
+    return r->moves == NULL ? NULL : &r->moves->trips[group];
+}
+
 static void leave(struct running *r, const struct ps_lanes_group *g)
 {
     const uint64_t pages = group_pages(r, number_of(r, g));
+    struct ps_plan_trip *trip = trip_of(r, number_of(r, g));
 
+    if (trip != NULL) {
+        *trip = (struct ps_plan_trip){r->at, NONE, NONE, NONE};
+    }
     r->out_pages += pages;
     r->moved_pages += pages;
     r->valid_bytes += group_valid(r, number_of(r, g));
@@ -96,7 +105,11 @@ static void leave(struct running *r, const struct ps_lanes_group *g)
 static void come(struct running *r, const struct ps_lanes_group *g)
 {
     const uint64_t pages = group_pages(r, number_of(r, g));
+    struct ps_plan_trip *trip = trip_of(r, number_of(r, g));
 
+    if (trip != NULL) {
+        trip->come = r->at;
+    }
     r->out_pages -= pages;
     r->moved_pages += pages;
 }
@@ -105,6 +118,9 @@ static void took(struct running *r, const struct ps_lanes_taken *taken)
 {
     if (taken->before != NULL && taken->now) {
         leave(r, taken->before);
+    }
+    if (taken->before != NULL && r->moves != NULL) {
+        trip_of(r, number_of(r, taken->before))->gone = r->at;
     }
     if (taken->before != NULL && r->choosing) {
         r->s->groups[number_of(r, taken->before)].stash = true;
@@ -321,6 +337,9 @@ static void returned(struct running *r, uint32_t group)
     if (r->s->groups[group].born == NONE || r->s->groups[group].died <= r->at) {
         return;
     }
+    if (r->moves != NULL && trip_of(r, group)->leave != NONE) {
+        trip_of(r, group)->due = r->at;
+    }
     switch (ps_lanes_return(&r->lanes, g, &taken)) {
     case PS_LANES_CAME_BACK:
         r->out_pages -= group_pages(r, group);
@@ -381,6 +400,14 @@ static void freed(struct running *r, uint32_t tensor)
     }
 }
 
+/* What the job's own allocator gives a temporary; 0: the tensor is none. */
+static uint64_t temporary_bytes(const struct running *r, uint32_t tensor)
+{
+    return r->p->sites[r->s->tensors[tensor].site].temporary
+               ? ps_planning_round(r->s->given->tensors[tensor].bytes, r->p->settings->granularity)
+               : 0;
+}
+
 /* False: out of memory. */
 static bool run_event(struct running *r)
 {
@@ -399,9 +426,11 @@ static bool run_event(struct running *r)
         if (r->s->groups[group].born == r->at && !born(r, group)) {
             return false;
         }
+        r->loose_bytes += temporary_bytes(r, e->index);
         break;
     }
     case PS_PLAN_FREE:
+        r->loose_bytes -= temporary_bytes(r, e->index);
         freed(r, e->index);
         break;
     case PS_PLAN_RETURN:

@@ -7,6 +7,8 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#define ROWS_KEPT_LEAST 4 /* stashes that kept to the count, after each fill, before it is believed */
+
 struct ps_site_entry {
     uint64_t key;
     struct ps_site site;
@@ -54,6 +56,22 @@ bool ps_site_eligible(const struct ps_site *site)
     return !foreign && !gainless && (site->proven || !site->unseen);
 }
 
+void ps_site_rows_kept(struct ps_site *site, bool fill)
+{
+    site->n_rows_kept[fill] += site->n_rows_kept[fill] < ROWS_KEPT_LEAST;
+}
+
+void ps_site_rows_exclude(struct ps_site *site)
+{
+    site->rows_excluded = true;
+}
+
+bool ps_site_rows_trusted(const struct ps_site *site)
+{
+    return site->n_rows_kept[0] >= ROWS_KEPT_LEAST && site->n_rows_kept[1] >= ROWS_KEPT_LEAST &&
+           !site->rows_excluded;
+}
+
 void ps_sites_forget_gain(struct ps_sites *s)
 {
     for (struct ps_site_entry *e = s->table; e != NULL; e = e->hh.next) {
@@ -71,4 +89,22 @@ void ps_site_made(struct ps_site *site, uint64_t bytes)
 bool ps_site_exact(const struct ps_site *site)
 {
     return site->n_made >= 8 && site->n_resized * 4 > site->n_made;
+}
+
+#define LATE_STEP 4  /* one late use counts as much as so many tensors without one */
+#define LATE_MAX  12 /* so a site that has stopped is early again after so many tensors */
+
+void ps_site_named_late(struct ps_site *site, bool late)
+{
+    const unsigned more = site->n_late + LATE_STEP;
+    if (late) {
+        site->n_late = (uint8_t)(more < LATE_MAX ? more : LATE_MAX);
+    } else if (site->n_late > 0) {
+        site->n_late--;
+    }
+}
+
+bool ps_site_late(const struct ps_site *site)
+{
+    return site->n_late >= LATE_STEP;
 }

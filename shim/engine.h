@@ -48,6 +48,7 @@ struct ps_touches {
     void *inline_held[PS_TOUCH_INLINE]; /* engine's: tensors pinned between enter and leave */
     void **held;
     unsigned n_held;
+    uint64_t key; /* engine's: of the stream, or 0 */
 };
 
 /* Cheap; call on the stack. */
@@ -59,6 +60,7 @@ static inline void ps_touches_init(struct ps_touches *t)
     t->more = NULL;
     t->held = t->inline_held;
     t->n_held = 0;
+    t->key = 0;
 }
 /* Adds one address if it lies in the window (duplicates of the last one are dropped). */
 void ps_touches_add(struct ps_touches *t, uint64_t address);
@@ -88,6 +90,11 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream);
 /* Called for cuMemAllocAsync (and FromPool on the device's default pool) before the real one. True: *ptr_p is ours,
  * done. False: not in a region, too small, capturing, or no memory: call the real function. */
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream);
+/*
+ * The driver served an allocation that ps_engine_alloc has just left to it, on the same thread: a temporary is made
+ * uniform where its content flows into what is stashed.
+ */
+void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream);
 /* True: the pointer was a live tensor's base and is freed in the order of `stream`. False: call the real function. */
 bool ps_engine_free_async(CUdeviceptr ptr, CUstream stream);
 /* cuMemFree of one of ours: returns when the memory is idle, as the driver's does. */

@@ -190,6 +190,39 @@ static bool take_down(struct ps_engine *e)
     return true;
 }
 
+/* Parts of the tensors' sizes that the homes of a name's sites hold, the smallest. */
+static uint32_t front_parts(const struct ps_plan *plan, uint32_t name)
+{
+    uint32_t parts = PS_SITE_PARTS;
+    for (uint32_t i = 0; i < plan->n_sites; i++) {
+        const struct ps_plan_site *s = &plan->sites[i];
+        if (s->name == name && s->class == PS_PLAN_STASH) {
+            const uint64_t its = s->home_bytes / (s->bytes / PS_SITE_PARTS + 1);
+            parts = its < parts ? (uint32_t)its : parts;
+        }
+    }
+    return parts;
+}
+
+/*
+ * The job's allocator serves temporaries from now on, whose memory the rest of the step can use as well. What they hold
+ * flows into what is saved, so behind the part that homes hold they are handed out uniform.
+ */
+static void leave_temporaries(struct ps_engine *e, const struct ps_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_sites; i++) {
+        struct ps_site *site =
+            plan->sites[i].class == PS_PLAN_TEMPORARY
+                ? ps_sites_get(&e->sites, plan->sites[i].name, plan->sites[i].ordinal)
+                : NULL;
+        if (site != NULL && !ps_site_exact(site)) {
+            site->left = true;
+            site->front_parts =
+                (uint16_t)(e->learner.fill_whole ? 0 : front_parts(plan, plan->sites[i].name));
+        }
+    }
+}
+
 static void take_up(struct ps_engine *e)
 {
     struct ps_learner *l = &e->learner;
@@ -218,9 +251,13 @@ static void take_up(struct ps_engine *e)
     e->chunk_bytes += p->bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);
+    leave_temporaries(e, &p->plan);
+    /* Every tail may be out, and as many copies dropped but not seen gone: no later stash waits for a table. */
+    ps_pool_tables(e, 2 * ps_places_pages(e, p));
     /* Clearing out has taken the device's pages along. */
     (void)ps_pool_ready(e);
     ps_count(plans, 1);
+    atomic_store_explicit(&ps_counters.pages_used_peak, 0, memory_order_relaxed);
     if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
         want_pages(e, &p->plan, FLIGHTS);
     }
@@ -236,14 +273,41 @@ static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
     const bool off =
         l->step_misses > 0 ||
         l->step_moved * 100 > l->step_valid * ps_learn_remake_percent(e, REMAKE_PERCENT);
+    /* If homes hold less than was thought, so it may be of temporaries. */
+    l->fill_whole = l->fill_whole || (off && l->step_misses == 0);
     l->n_off = off && cut->complete ? l->n_off + 1 : 0;
     ps_learn_watch(e, l->n_off > 0);
     return l->n_off >= 2 && cut->known;
 }
 
+/* False: somebody is in the places in force; at a later cut, then. Lock let go and taken again. */
+static bool forget(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    l->busy = true;
+    const bool down = take_down(e);
+    if (down) {
+        forget_next(l);
+        ps_segment_forget(&l->segment);
+        ps_sites_forget_gain(&e->sites);
+        l->forget = l->left_alone = false;
+        l->n_off = l->n_failures = l->page_tries = l->n_sweeps = 0;
+        l->step_misses = 0;
+        l->step_moved = l->step_valid = 0;
+        e->no_gain = false;
+        ps_pool_unwant(e);
+        ps_observe_phase(PS_PHASE_BEGIN);
+    }
+    l->busy = false;
+    return down;
+}
+
 void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
+    if (l->forget && !l->busy && forget(e)) {
+        return;
+    }
     if (!ps_options.plan || l->busy || e->no_gain || l->n_failures >= FAILURES_MAX) {
         return;
     }

@@ -10,7 +10,10 @@
 
 #include "policy/base/assert.h"
 #include "policy/base/log.h"
+#include "shim/api.h"
 #include "shim/engine_int.h"
+
+#define FILL_ALIGN 4096 /* where a fill begins: the driver's fastest */
 
 static _Atomic uint64_t n_serials;
 
@@ -37,6 +40,7 @@ void ps_group_close(struct ps_group *g)
     } else {
         e->groups_last = g->prev;
     }
+    ps_rows_unref(e, g->rows);
     ps_fence_unref(&e->fences, g->home);
     for (uint32_t i = 0; i < g->n_foreign; i++) {
         ps_fence_unref(&e->fences, g->foreign[i]);
@@ -64,6 +68,7 @@ static struct ps_group *open_group(struct ps_engine *e, struct ps_thread *th, CU
     if (th->seg_engine == e) {
         g->seg = th->seg;
     }
+    ps_rows_begin(e, g, th);
     ps_learn_group(e, g);
     g->prev = e->groups_last;
     if (e->groups_last != NULL) {
@@ -172,15 +177,17 @@ static struct ps_tensor *place_tensor(struct ps_engine *e, uint64_t bytes, uint6
     return t;
 }
 
-/* Fills in identity and links; zeroes the memory, unless it is a planned place, which is clean. False: the fill failed
+/* Fills in identity and links; fills the memory, unless it is a planned place, which is clean. False: the fill failed
  * and the tensor is dead again. */
 static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site *site,
                          uint64_t bytes, CUstream stream)
 {
     struct ps_engine *e = g->engine;
-    const CUresult r = t->place != NULL
-                           ? CUDA_SUCCESS
-                           : ps_driver.cuMemsetD32Async(t->slot.base, 0, t->slot.bytes / 4, stream);
+    CUresult r = CUDA_SUCCESS;
+    if (t->place == NULL) {
+        ps_rows_choose(g, site, bytes, t);
+        r = ps_driver.cuMemsetD32Async(t->slot.base, ps_rows_fill(g), t->slot.bytes / 4, stream);
+    }
 
     t->engine = e;
     t->site = site;
@@ -190,6 +197,7 @@ static bool begin_tensor(struct ps_tensor *t, struct ps_group *g, struct ps_site
     t->pins = 0;
     t->n_unplanned = 0;
     t->pinned = t->freed = t->was_out = t->seen = t->foreign = t->read_on = false;
+    t->late = false;
     t->copy = NULL;
     if (r != CUDA_SUCCESS) {
         CUresult ignored;
@@ -224,12 +232,17 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
     if (site == NULL || e->learner.left_alone || !ps_site_eligible(site)) {
         return NULL;
     }
+    if (site->left) {
+        th->left_parts = 1u + site->front_parts;
+        return NULL;
+    }
     const uint64_t key = ps_stream_key(e->ctx, stream);
     ps_engine_poll(e);
     struct ps_tensor *t = NULL;
     const enum ps_placing placing =
         e->places != NULL ? ps_places_alloc(e, g, site, bytes, stream, &t) : PS_PLACE_NONE;
     if (placing == PS_PLACE_LEFT) {
+        th->left_parts = ps_site_exact(site) ? 0 : 1u + site->front_parts;
         return NULL;
     }
     if (placing == PS_PLACE_MISS) {
@@ -270,7 +283,7 @@ static CUcontext stream_context(CUstream stream, CUcontext current)
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     ps_count(async_allocs_seen, 1);
-    struct ps_thread *th = ps_paging() ? ps_thread_self() : NULL;
+    struct ps_thread *th = ps_paging() && ps_switched_on() ? ps_thread_self() : NULL;
     const bool watched = atomic_load_explicit(&ps_learn_watching, memory_order_relaxed) > 0;
     if (th == NULL || th->stack.open_depth == 0) {
         if (th != NULL && watched) {
@@ -279,6 +292,7 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
         return false;
     }
     th->ordinal++;
+    th->left_parts = 0;
     if (bytes < ps_options.min_bytes || ptr_p == NULL) {
         return false;
     }
@@ -289,6 +303,7 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     if (!ps_stream_capturing(stream) && stream_context(stream, guard.current) == guard.current) {
         struct ps_engine *e = ps_engine_make(guard.current);
         if (e != NULL) {
+            ps_demand_prepare(e, th);
             pthread_mutex_lock(&ps_lock);
             t = alloc_locked(e, th, bytes, stream);
             if (t != NULL) {
@@ -306,6 +321,22 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
         }
     }
     return t != NULL;
+}
+
+void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
+{
+    struct ps_thread *th = ps_paging() ? ps_thread_self() : NULL;
+    if (th == NULL || th->left_parts == 0) {
+        return;
+    }
+    struct ps_guard guard;
+    const size_t from = bytes / PS_SITE_PARTS * (th->left_parts - 1) / FILL_ALIGN * FILL_ALIGN;
+    th->left_parts = 0;
+    ps_guard_enter(&guard);
+    if (ps_driver.cuMemsetD32Async(ptr + from, 0, (bytes - from) / 4, stream) != CUDA_SUCCESS) {
+        ps_count(errors, 1); /* then more will be moved, that is all */
+    }
+    ps_guard_leave(&guard);
 }
 
 static void leave_group(struct ps_tensor *t)
@@ -333,6 +364,9 @@ void ps_tensor_die(struct ps_tensor *t)
         bool *known = t->seen ? &t->site->proven : &t->site->unseen;
         e->learned = e->learned || !*known;
         *known = true;
+    }
+    if (!t->late) {
+        ps_site_named_late(t->site, false);
     }
     const enum ps_residency was = t->state;
     if (was == PS_CACHED) {

@@ -20,12 +20,14 @@
 #include "policy/region.h"
 #include "policy/sites.h"
 #include "policy/sizes.h"
+#include "shim/demand.h"
 #include "shim/driver.h"
 #include "shim/engine.h"
 #include "shim/engine_plan.h"
 #include "shim/fence.h"
 #include "shim/observe.h"
 #include "shim/places.h"
+#include "shim/rows.h"
 #include "shim/window.h"
 
 #define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
@@ -61,6 +63,10 @@ struct ps_copy {
     uint32_t uniform;
     uint16_t ledger; /* number of its ledger word and counters */
     uint16_t seq;
+    struct ps_rows *rows; /* NULL: none are counted */
+    struct ps_row_layout row_layout;
+    bool trusted;             /* pages behind the rows are dead; */
+    bool row_fill;            /* if not: which fill it was handed out with */
     bool settled;             /* the host has read the ledger */
     bool dropping;            /* its drop is enqueued */
     struct ps_fence *stash;   /* behind the stash */
@@ -86,6 +92,8 @@ struct ps_tensor {
     struct ps_fence
         *arrived; /* behind the copy that brought it in: a use on another stream waits for it */
     struct ps_fence *ready[2]; /* dead: what the memory's last users' end is behind */
+    struct ps_row_layout row_layout;
+    enum ps_row_mode row_mode;
     enum ps_residency state;
     uint32_t pins;        /* calls of the job in flight that name it */
     uint32_t n_unplanned; /* times it was brought back on its own */
@@ -95,6 +103,7 @@ struct ps_tensor {
     bool seen;            /* named after it had been stashed */
     bool foreign;         /* named on a stream other than the group's */
     bool read_on;         /* by a stash of which nobody knows when it ends */
+    bool late;            /* named between its instance's pop and the next boundary */
 };
 
 struct ps_group {
@@ -107,13 +116,17 @@ struct ps_group {
     uint32_t n_foreign;
     CUstream stream; /* of its first allocation */
     uint64_t stream_key;
-    struct ps_place_set *set; /* planned */
-    struct ps_seg_id seg;     /* its step and its position there */
-    bool told;                /* its return was recorded */
-    bool came;                /* backward has come to it */
-    bool set_refused;         /* there was none for it */
-    bool stays;               /* the plan keeps it in */
-    bool prefetched;          /* brought in ahead of its first touch, and not touched since */
+    struct ps_range_rows named; /* its range says where rows are counted; all zero: it does not */
+    struct ps_rows *rows;     /* what was counted at its pop; NULL: nothing */
+    enum ps_row_mode row_mode;
+    bool row_fill;            /* which fill, if it is looked at */
+    struct ps_place_set *set;   /* planned */
+    struct ps_seg_id seg;       /* its step and its position there */
+    bool told;                  /* its return was recorded */
+    bool came;                  /* backward has come to it */
+    bool set_refused;           /* there was none for it */
+    bool stays;                 /* the plan keeps it in */
+    bool prefetched;            /* brought in ahead of its first touch, and not touched since */
     bool open;
     bool returned;         /* backward is using it: stays until freed */
     bool kept;             /* could not leave when it was to, and has not since */
@@ -231,7 +244,11 @@ struct ps_engine {
     struct ps_flight *flights, **flights_end;
     struct ps_unmap *unmaps;
     struct ps_sites sites;
-    struct ps_places *places; /* NULL: no plan is in force */
+    struct ps_places *places;        /* NULL: no plan is in force */
+    struct ps_demand_memory *demand; /* NULL: no range has told of its needs yet */
+    bool demand_tried;               /* to make it */
+    struct ps_rows_memory *rows;     /* NULL: no range has counted its rows yet */
+    bool rows_tried;                 /* to make it */
     struct ps_learner learner;
     CUdevice peer[PS_PEERS_MAX];
     _Atomic uint32_t n_peers; /* grows under the lock; read without it while mapping */
@@ -250,7 +267,10 @@ struct ps_thread {
     struct ps_region_stack stack;
     struct ps_group
         *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
-    uint32_t ordinal;             /* of the next allocation of the instance */
+    struct ps_range_rows rows; /* what the instance's range says of its rows */
+    uint32_t ordinal;          /* of the next allocation of the instance */
+    uint32_t
+        left_parts; /* the last allocation was left to the driver, which is to be filled from there; 0: not */
     struct ps_seg_id seg;         /* of the instance, for the segmenter of seg_engine */
     struct ps_engine *seg_engine; /* never freed */
 };
@@ -361,6 +381,10 @@ static inline uint64_t ps_tensor_tail(const struct ps_tensor *t, uint64_t bytes)
 void ps_list_append(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
 void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps_tensor *t);
 
+/* ---- engine_region.c ---- */
+/* A region's name, by its number. Lock held. */
+const char *ps_region_name(uint32_t number);
+
 /* ---- engine_release.c ---- */
 /* Waits until what was freed is idle. Lock held; let go and taken again. */
 bool ps_engine_await_idle(struct ps_engine *e);
@@ -376,18 +400,20 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all device pages' memory back when nothing is out, and the host pages' too if nobody wants them any more.
  * Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
+/* Room in page tables for so many pages in all, if it can be had. Lock held; let go and taken again. */
+void ps_pool_tables(struct ps_engine *e, uint64_t pages);
 /*
  * The pool shall have so many bytes of device pages and of host pages, of the latter no more than the budget allows.
  * Only asks: a thread of ours begins to pin the host's part; ps_pool_ready and ps_pool_ensure back the device's.
  * Lock held.
  */
 void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_bytes);
-/* How many bytes of host pages can be had at most. */
 /*
  * Pages are so large from here on, or as large as the pool allows. True: they are. False: something is out yet, or
  * memory is held. Lock held; let go and taken again.
  */
 bool ps_pool_set_page(struct ps_engine *e, uint64_t page_bytes);
+/* How many bytes of host pages can be had at most. */
 uint64_t ps_pool_host_most(const struct ps_engine *e);
 /* True when all that was wanted is there, or as much as can be had. Lock held; let go and taken again. */
 bool ps_pool_ready(struct ps_engine *e);
@@ -431,17 +457,17 @@ bool ps_pool_enter(struct ps_engine *e, uint64_t list, uint32_t first, uint32_t 
 /* After the page size is known. */
 void ps_host_init(struct ps_engine *e, uint64_t device_bytes);
 void ps_host_want(struct ps_engine *e, uint64_t bytes);
-/* All that is wanted is in the free list, or no more will come. Lock held. */
 /* The device has reached its limit: so many bytes more, if no others are on their way. Lock held. */
 void ps_host_want_more(struct ps_engine *e, uint64_t bytes);
+/* All that is wanted is in the free list, or no more will come. Lock held. */
 bool ps_host_settled(const struct ps_engine *e);
 /* What was pinned since goes into the free list, if it may change now. Lock held. */
 void ps_host_enter(struct ps_engine *e);
 /* Nothing is out: what nobody wants any more is given back. Lock held. */
 void ps_host_give_back(struct ps_engine *e);
-/* Waits until the thread is gone; there will be none until ps_host_resume. Lock not held. */
 /* Nothing is held, nor wanted. Lock held. */
 bool ps_host_unused(const struct ps_engine *e);
+/* Waits until the thread is gone; there will be none until ps_host_resume. Lock not held. */
 void ps_host_pause(struct ps_engine *e);
 /* Lock held. */
 void ps_host_resume(struct ps_engine *e);
@@ -449,6 +475,8 @@ void ps_host_resume(struct ps_engine *e);
 void ps_host_fini(struct ps_engine *e, bool gone);
 
 /* ---- engine_move.c ---- */
+/* At its pop: what of the group is not usually named behind it leaves, if there is room. */
+void ps_move_out_early(struct ps_engine *e, struct ps_group *g);
 /* Stashes what may leave at a boundary of this thread. Lock held; let go and taken again. */
 void ps_move_out(struct ps_engine *e, uint64_t thread);
 /* Brings tensors (PS_OUT, at most PS_BATCH_MAX) back in the order of `stream`. Lock held; let go and taken again. */

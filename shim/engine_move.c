@@ -198,10 +198,12 @@ static void tail_item(const struct ps_engine *e, const struct ps_tensor *t, cons
                       struct ps_batch_item *item_p)
 {
     ps_copy_item(e, c, t->slot.base + t->home_bytes, ps_tensor_tail(t, t->bytes), item_p);
+    ps_rows_item(c, item_p);
     item_p->flags = t->place != NULL && !t->place->aside ? t->place->tail->flags : 0;
 }
 
-static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch *b,
+/* early: at the pop, without what is usually named behind it. */
+static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, struct ps_batch *b,
                        struct ps_tensor **t_p, struct ps_flight *fl)
 {
     struct ps_page_pool *p = &e->pool;
@@ -209,7 +211,7 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
 
     ps_pool_batch(e, b);
     for (struct ps_tensor *t = g->tensors; t != NULL && n < PS_BATCH_MAX; t = t->next) {
-        if (!movable(t)) {
+        if (!movable(t) || (early && ps_site_late(t->site))) {
             continue;
         }
         const uint32_t pages = ps_pool_pages(p, ps_tensor_tail(t, t->bytes));
@@ -222,6 +224,7 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, struct ps_batch 
         c->traced = ps_trace_number(t->slot.base);
         c->bytes = t->bytes;
         c->home_bytes = t->home_bytes;
+        ps_rows_copy(t, c);
         tail_item(e, t, c, &b->items[n]);
         fl->copy[n] = c;
         t_p[n++] = t;
@@ -271,16 +274,17 @@ static void lose_stash(struct ps_group *g, struct ps_tensor *const *t, uint32_t 
 }
 
 /* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
-static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
+static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
 {
     struct ps_batch b;
     struct ps_tensor *t[PS_BATCH_MAX];
     struct ps_flight *fl = calloc(1, sizeof(*fl));
-    const uint32_t n = fl != NULL ? gather(e, g, &b, t, fl) : 0;
+    const uint32_t n = fl != NULL ? gather(e, g, early, &b, t, fl) : 0;
     if (n == 0) {
         free(fl);
         return 0;
     }
+    ps_rows_tell(e, g);
     CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b);
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
@@ -308,7 +312,7 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g)
     return n;
 }
 
-static void stash_group(struct ps_engine *e, struct ps_group *g)
+static void stash_group(struct ps_engine *e, struct ps_group *g, bool early)
 {
     const CUresult r = order_stash(e, g);
     if (r != CUDA_SUCCESS) {
@@ -317,7 +321,7 @@ static void stash_group(struct ps_engine *e, struct ps_group *g)
     }
     uint32_t n;
     do {
-        n = stash_batch(e, g);
+        n = stash_batch(e, g, early);
         g->kept = g->kept && n == 0;
     } while (n == PS_BATCH_MAX);
 }
@@ -373,7 +377,16 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
         ps_pool_available(e) >= group_pages(e, g)) {
         ps_count(late_stashes, 1);
         g->returned = false;
-        stash_group(e, g);
+        stash_group(e, g, false);
+    }
+}
+
+void ps_move_out_early(struct ps_engine *e, struct ps_group *g)
+{
+    ps_engine_poll(e);
+    if (may_leave(e, g, g->thread) && !e->no_gain && !e->pool.broken && !e->ended &&
+        ps_pool_available(e) >= group_pages(e, g)) {
+        stash_group(e, g, true);
     }
 }
 
@@ -410,7 +423,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             g->kept = true;
             continue;
         }
-        stash_group(e, g);
+        stash_group(e, g, false);
     }
 }
 
@@ -631,7 +644,7 @@ void ps_move_out_marked(struct ps_engine *e)
         view_group(e, g, g->thread, &v);
         if (g->serial == serial && ps_group_may_leave(&v) &&
             ps_pool_available(e) >= group_pages(e, g)) {
-            stash_group(e, g);
+            stash_group(e, g, false);
         }
     }
 }

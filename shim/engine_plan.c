@@ -61,6 +61,16 @@ static bool of_step(const struct ps_engine *e, const struct ps_group *g)
     return g->seg.serial != 0 && g->seg.serial == e->learner.segment.serial;
 }
 
+bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g)
+{
+    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups > g->seg.group + 1;
+}
+
+bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g)
+{
+    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups == g->seg.group + 1;
+}
+
 static void mark_group(const struct ps_engine *e, struct ps_group *g)
 {
     const struct ps_plan_moves *m = moves_of(e);
@@ -146,6 +156,7 @@ void ps_learn_push(struct ps_engine *e, struct ps_thread *th)
     th->seg = ps_segment_push(&l->segment, th->stack.open_name, now_ns(), &cut);
     th->seg_engine = e;
     if (cut.cut) {
+        ps_demand_step(true);
         ps_learn_cut(e, &cut);
         if (e->state != PS_ENGINE_READY) {
             return;
@@ -167,13 +178,17 @@ void ps_learn_step(struct ps_engine *e)
     }
     ps_segment_step(&e->learner.segment, now_ns(), &cut);
     if (cut.cut) {
+        ps_demand_step(true);
         ps_learn_cut(e, &cut);
     }
 }
 
-void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id)
+void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id, struct ps_group *g)
 {
     ps_segment_pop(&e->learner.segment, id, now_ns());
+    if (g != NULL && g->engine == e && e->places != NULL && !g->stays) {
+        ps_move_out_early(e, g);
+    }
     advance(e);
 }
 
@@ -187,15 +202,9 @@ void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal)
     t->seg = ps_segment_alloc(&e->learner.segment, t->group->seg, ordinal, t->bytes, now_ns());
 }
 
-/* Has there been a push since the group's instance ended? */
-static bool boundary_since(const struct ps_engine *e, const struct ps_group *g)
-{
-    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups > g->seg.group + 1;
-}
-
 static void returns(struct ps_engine *e, struct ps_group *g)
 {
-    if (!g->came && boundary_since(e, g)) {
+    if (!g->came && ps_learn_boundary_since(e, g)) {
         g->came = true;
         came_to(e, g->seg, true);
     }
@@ -204,7 +213,7 @@ static void returns(struct ps_engine *e, struct ps_group *g)
 /* A touch may be a stale word; a free behind a boundary is backward's. */
 void ps_learn_free(struct ps_engine *e, const struct ps_tensor *t)
 {
-    if (!t->group->told && boundary_since(e, t->group)) {
+    if (!t->group->told && ps_learn_boundary_since(e, t->group)) {
         t->group->told = true;
         ps_segment_return(&e->learner.segment, t->group->seg, now_ns());
     }
@@ -237,6 +246,7 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
     e->learner.step_moved += stored;
     e->learner.step_valid += valid;
     ps_segment_valid(&e->learner.segment, c->seg, valid);
+    ps_demand_stashed(c, stored == 0 ? 0 : valid);
     ps_trace_valid(c->traced, valid);
 }
 

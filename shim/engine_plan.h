@@ -30,6 +30,8 @@ struct ps_learner {
     bool watching;       /* the job's other memory is noted */
     bool busy;           /* a thread is planning */
     bool left_alone;     /* no plan gains anything */
+    bool fill_whole;     /* temporaries are handed out uniform from end to end */
+    bool forget;         /* all that was learned, at the next cut */
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
     uint32_t step_misses;
@@ -49,7 +51,8 @@ struct ps_thread;
 void ps_learn_push(struct ps_engine *e, struct ps_thread *th);
 /* The push of the range that begins steps (PAGEDSTASH_STEP); likewise. */
 void ps_learn_step(struct ps_engine *e);
-void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id);
+/* The instance's end; `g`: its group, if that is there. */
+void ps_learn_pop(struct ps_engine *e, struct ps_seg_id id, struct ps_group *g);
 void ps_learn_group(struct ps_engine *e, struct ps_group *g); /* made in the thread's instance */
 void ps_learn_alloc(struct ps_engine *e, struct ps_tensor *t, uint32_t ordinal);
 /* Before the tensor leaves its group, and after. */
@@ -59,6 +62,10 @@ void ps_learn_freed(struct ps_engine *e);
 void ps_learn_touched(struct ps_engine *e, struct ps_group *g);
 /* A stash was seen complete: `stored` bytes of the tail. */
 void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t stored);
+/* Has there been a push since the group's instance ended? */
+bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g);
+/* Has its instance ended, and was there no push since? */
+bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
 /* Does the plan say that this group, or one that is in and before it, returns next? */
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
 /* The set the plan gives the group; PS_PLAN_NONE. */
@@ -72,11 +79,6 @@ void ps_learn_fini(struct ps_engine *e);
 void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut);
 /* The job's other memory is, or is not, to be noted. */
 void ps_learn_watch(struct ps_engine *e, bool watch);
-
-/* Some engine wants to know what the job's other memory comes to. */
-extern _Atomic uint32_t ps_learn_watching;
-/* `bytes` more are about to be allocated in the current context's pool. Lock not held; makes a driver call. */
-void ps_learn_note_other(uint64_t bytes);
 
 /* engine_limits.c: what the settings allow. */
 /* What a region's range tells: rows its buffers have room for, and at balanced routing (0: not told). */
@@ -93,5 +95,10 @@ uint64_t ps_learn_host_most(const struct ps_engine *e);
 uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual);
 /* The page that the capacities told ask for; 0: none does. */
 uint64_t ps_learn_page(const struct ps_segment *segment);
+
+/* Some engine wants to know what the job's other memory comes to. */
+extern _Atomic uint32_t ps_learn_watching;
+/* `bytes` more are about to be allocated in the current context's pool. Lock not held; makes a driver call. */
+void ps_learn_note_other(uint64_t bytes);
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "policy/base/log.h"
+#include "shim/api.h"
 #include "shim/engine_int.h"
 
 static struct ps_patterns patterns;
@@ -42,6 +43,11 @@ static uint32_t intern(const char *name)
     return number != 0 ? number : PS_REGION_NAMES_MAX;
 }
 
+const char *ps_region_name(uint32_t number)
+{
+    return number > 0 && number <= names.n ? names.name[number - 1] : "";
+}
+
 static uint32_t match(const char *range)
 {
     char name[PS_REGION_NAME_MAX];
@@ -61,13 +67,18 @@ static void close_instance(struct ps_thread *th)
     struct ps_guard guard;
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
-    if (th->group != NULL) {
-        ps_group_close(th->group);
+    struct ps_group *g = th->group;
+    if (g != NULL) {
+        ps_rows_pop(g, guard.current);
+        ps_demand_pop(th, guard.current);
+        const bool there = g->engine != NULL && g->tensors != NULL;
+        ps_group_close(g);
+        g = there ? g : NULL;
         th->group = NULL;
     }
     if (e != NULL && e->state == PS_ENGINE_READY) {
         ps_guard_context(&guard, e);
-        ps_learn_pop(e, th->seg);
+        ps_learn_pop(e, th->seg, g);
     }
     th->seg_engine = NULL;
     pthread_mutex_unlock(&ps_lock);
@@ -97,6 +108,7 @@ static void at_push(struct ps_thread *th)
     }
     pthread_mutex_unlock(&ps_lock);
     if (e != NULL) {
+        ps_rows_prepare(e, th);
         ps_engine_reap(e);
     }
     ps_guard_leave(&guard);
@@ -127,7 +139,7 @@ void ps_region_push(const char *name)
     if (th == NULL) {
         return;
     }
-    const uint32_t number = match(name);
+    const uint32_t number = ps_switched_on() ? match(name) : 0;
     ps_count(ranges_seen, 1);
     if (number == 0) {
         ps_observe_range(name);
@@ -139,6 +151,7 @@ void ps_region_push(const char *name)
     }
     if (act == PS_REGION_OPEN || act == PS_REGION_CLOSE_OPEN) {
         th->ordinal = 0;
+        ps_rows_named(th, number, name);
         ps_count(region_instances, 1);
         at_push(th);
     }

@@ -12,6 +12,7 @@
  *
  * Any thread. Lock: taken here, never held across the job's call.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,10 @@ void ps_group_touched(struct ps_tensor *t, CUcontext ctx, CUstream stream)
     struct ps_engine *e = g->engine;
     const uint64_t key = ps_stream_key(ctx, stream);
 
+    if (!t->late && ps_learn_behind_pop(e, g)) {
+        t->late = true;
+        ps_site_named_late(t->site, true);
+    }
     if (key != g->stream_key) {
         note_foreign(t, ctx, stream);
         return;
@@ -493,9 +498,103 @@ static CUresult enter_all(struct ps_touches *t, struct ps_guard *guard, CUstream
     return r;
 }
 
+/* ---- the usual touch: of what is in its place, with nothing to wait for; the driver is hardly asked ---- */
+
+/* 0: not without a guard. */
+static uint64_t key_at_hand(CUstream stream)
+{
+    const int saved_errno = errno;
+    CUcontext ctx = NULL;
+    if (stream == CU_STREAM_PER_THREAD) {
+        return 0;
+    }
+    if (stream == CU_STREAM_LEGACY &&
+        (ps_driver.cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || ctx == NULL)) {
+        errno = saved_errno;
+        return 0;
+    }
+    errno = saved_errno;
+    return ps_stream_key(ctx, stream);
+}
+
+/* enter_held has nothing to do for it, whatever context is current. */
+static bool is_at_hand(const struct ps_tensor *t, uint64_t key)
+{
+    const struct ps_group *g = t->group;
+    return t->state == PS_RESIDENT && !g->prefetched && (!g->returned || g->came) &&
+           (t->arrived == NULL || t->arrived->stream_key == key);
+}
+
+/* False: nothing was done. */
+static bool enter_at_hand(struct ps_touches *t)
+{
+    struct ps_tensor *found[PS_TOUCH_INLINE];
+    bool all = t->key != 0 && t->n <= PS_TOUCH_INLINE;
+    unsigned n = 0;
+    if (!all) {
+        return false;
+    }
+    pthread_mutex_lock(&ps_lock);
+    for (unsigned i = 0; i < t->n && all; i++) {
+        struct ps_tensor *tensor = ps_window_find(addresses(t)[i]);
+        if (tensor != NULL && !tensor->freed) {
+            found[n++] = tensor;
+            all = is_at_hand(tensor, t->key);
+        }
+    }
+    for (unsigned i = 0; i < n && all; i++) {
+        found[i]->seen = found[i]->seen || found[i]->was_out;
+        (void)hold(t, found[i]); /* the list is long enough */
+    }
+    pthread_mutex_unlock(&ps_lock);
+    if (all) {
+        ps_count(touches, t->n_held);
+        if (n < t->n) {
+            ps_count(stale_touches, t->n - n);
+        }
+    }
+    return all;
+}
+
+/* Nothing is to be told of its use now, and nobody has freed it meanwhile. */
+static bool may_go(const struct ps_tensor *t, uint64_t key, bool eager)
+{
+    return !t->freed && (t->engine->state != PS_ENGINE_READY || t->group == NULL ||
+                         (t->group->stream_key == key && !eager));
+}
+
+/* False: nothing was done. */
+static bool leave_at_hand(struct ps_touches *t, CUstream stream)
+{
+    const bool eager = stream == CU_STREAM_LEGACY && ps_streams_blocking();
+    bool all = t->key != 0 && !atomic_load_explicit(&ps_following, memory_order_relaxed);
+    if (!all) {
+        return false;
+    }
+    pthread_mutex_lock(&ps_lock);
+    for (unsigned i = 0; i < t->n_held && all; i++) {
+        all = may_go(t->held[i], t->key, eager);
+    }
+    for (unsigned i = 0; i < t->n_held && all; i++) {
+        struct ps_tensor *tensor = t->held[i];
+        if (tensor->engine->state == PS_ENGINE_READY && tensor->group != NULL) {
+            /* The group's own stream, so in its context; nothing is recorded. */
+            ps_group_touched(tensor, tensor->engine->ctx, stream);
+        }
+        tensor->pins--;
+    }
+    pthread_mutex_unlock(&ps_lock);
+    return all;
+}
+
 CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
 {
     if (t->n == 0) {
+        return CUDA_SUCCESS;
+    }
+    t->key = key_at_hand(stream);
+    if (enter_at_hand(t)) {
+        t->entered = true;
         return CUDA_SUCCESS;
     }
     struct ps_guard guard;
@@ -519,6 +618,10 @@ CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
 void ps_touch_leave(struct ps_touches *t, CUstream stream)
 {
     if (!t->entered) {
+        return;
+    }
+    if (leave_at_hand(t, stream)) {
+        end_list(t);
         return;
     }
     struct ps_guard guard;

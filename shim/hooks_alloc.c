@@ -57,9 +57,13 @@ CUresult ps_hook_alloc_async(PFN_cuMemAllocAsync_v11020 real, bool ptds, CUdevic
     if (take_over(ptr_p, bytes, NULL, ps_stream_resolve(stream, ptds))) {
         return CUDA_SUCCESS;
     }
-    const CUresult r = real(ptr_p, bytes, stream);
+    CUresult r = real(ptr_p, bytes, stream);
 
-    return ps_hook_again(r) ? real(ptr_p, bytes, stream) : r;
+    r = ps_hook_again(r) ? real(ptr_p, bytes, stream) : r;
+    if (r == CUDA_SUCCESS) {
+        ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
+    }
+    return r;
 }
 
 CUresult ps_hook_alloc_from_pool(PFN_cuMemAllocFromPoolAsync_v11020 real, bool ptds,
@@ -69,9 +73,13 @@ CUresult ps_hook_alloc_from_pool(PFN_cuMemAllocFromPoolAsync_v11020 real, bool p
     if (pool != NULL && take_over(ptr_p, bytes, pool, ps_stream_resolve(stream, ptds))) {
         return CUDA_SUCCESS;
     }
-    const CUresult r = real(ptr_p, bytes, pool, stream);
+    CUresult r = real(ptr_p, bytes, pool, stream);
 
-    return ps_hook_again(r) ? real(ptr_p, bytes, pool, stream) : r;
+    r = ps_hook_again(r) ? real(ptr_p, bytes, pool, stream) : r;
+    if (r == CUDA_SUCCESS) {
+        ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
+    }
+    return r;
 }
 
 /* Seen, counted and left alone: it may be exported by legacy IPC, and names no stream. */

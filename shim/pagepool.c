@@ -320,18 +320,19 @@ static bool publish_piece(struct ps_engine *e, struct ps_pool_piece *piece)
     piece->next = p->pieces;
     p->pieces = piece;
     ps_budget_grow(&p->budget, (struct ps_pages){count, 0});
+    ps_count(pool_bytes, piece->bytes);
     ps_counter_peak(&ps_counters.pool_bytes_peak, p->mapped);
     return true;
 }
 
 /* Backs more of the page tables, so that a tensor of `pages` finds its table. Lock held; let go and taken again. */
-static void ensure_tables(struct ps_engine *e, uint64_t pages)
+static void grow_tables(struct ps_engine *e, uint64_t pages)
 {
     struct ps_page_pool *p = &e->pool;
     const uint64_t unit =
         round_up(p->grow_unit / 32, e->granularity); /* tables are small beside pages */
     const uint64_t bytes = round_up(pages * sizeof(struct ps_page_entry), unit);
-    if (p->entries.free_total >= pages || p->tables_mapped + bytes > p->tables_room) {
+    if (p->growing || p->tables_mapped + bytes > p->tables_room) {
         return;
     }
     p->growing = true;
@@ -409,7 +410,9 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
     if (p->growing || p->broken) {
         return;
     }
-    ensure_tables(e, pages);
+    if (p->entries.free_total < pages) {
+        grow_tables(e, pages);
+    }
     back_wanted(e);
     const uint64_t available = ps_pool_available(e);
     if (available < pages && ps_pool_may_change(e)) {
@@ -423,6 +426,14 @@ void ps_pool_want(struct ps_engine *e, uint64_t device_bytes, uint64_t host_byte
     const uint64_t want = round_up(device_bytes, least_unit(e));
     p->want_device = want < p->most_device ? want : p->most_device / least_unit(e) * least_unit(e);
     ps_host_want(e, host_bytes);
+}
+
+void ps_pool_tables(struct ps_engine *e, uint64_t pages)
+{
+    const uint64_t there = e->pool.tables_mapped / sizeof(struct ps_page_entry);
+    if (there < pages) {
+        grow_tables(e, pages - there);
+    }
 }
 
 uint64_t ps_pool_host_most(const struct ps_engine *e)
@@ -471,6 +482,7 @@ static void give_back_pages(struct ps_engine *e)
     p->pushed = f;
     struct ps_pool_piece *pieces = p->pieces;
     p->pieces = NULL;
+    atomic_fetch_sub_explicit(&ps_counters.pool_bytes, p->mapped, memory_order_relaxed);
     p->mapped = 0;
     p->budget.capacity.device = 0;
     p->growing = true;
@@ -535,6 +547,7 @@ void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b)
     b->host_pieces = p->host_pieces;
     b->free_list = p->list;
     b->host_list = p->host_list;
+    b->outcomes = ps_rows_outcomes(e);
     b->page_bytes = p->page_bytes;
     b->host_shift = p->host_shift;
 }
@@ -573,6 +586,7 @@ void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
     }
     ps_fence_unref(&e->fences, c->stash);
     ps_fence_unref(&e->fences, c->dropped);
+    ps_rows_unref(e, c->rows);
     ps_ranges_give(&e->pool.entries, c->entry, c->n_pages);
     ps_ranges_give(&e->pool.ledger_free, c->ledger, 1);
     free(c);
@@ -611,6 +625,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         c->spilled = 0;
     }
     c->uniform = c->n_pages - c->stored;
+    const uint32_t dead = ps_rows_settle(e, c, word);
     if (c->site != NULL) {
         const bool eligible = ps_site_eligible(c->site);
         c->site->n_stashed++;
@@ -622,9 +637,12 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
     const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
     ps_count(bytes_stashed, bytes);
     ps_count(bytes_spilled, (uint64_t)c->spilled * p->page_bytes);
-    ps_count(uniform_pages, c->uniform);
+    ps_count(uniform_pages, c->uniform - dead);
+    ps_count(dead_pages, dead);
+    ps_count(bytes_scanned, (uint64_t)(c->n_pages - dead) * p->page_bytes);
     ps_count(valid_bytes, bytes);
     ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
+    ps_counter_peak(&ps_counters.pages_used_peak, ps_counter(valid_bytes));
     if (c->dropping) {
         ps_budget_drop(&p->budget, c->stored);
     }

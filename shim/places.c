@@ -206,9 +206,11 @@ static bool order_slot(struct ps_engine *e, struct ps_lane_slot *s, CUstream str
     return true;
 }
 
-/* Zeroes the pages that the last scan found not uniform, and makes the slot the new address's. */
+/*
+ * Zeroes the pages that the last scan found not uniform, if there are flags, and makes the slot the new address's.
+ */
 static CUresult clean_flagged(struct ps_engine *e, uint64_t base, const struct ps_lane_slot *s,
-                              CUstream stream)
+                              uint64_t flags, CUstream stream)
 {
     struct ps_batch b;
     memset(&b, 0, offsetof(struct ps_batch, items));
@@ -217,29 +219,44 @@ static CUresult clean_flagged(struct ps_engine *e, uint64_t base, const struct p
     b.n_items = 1;
     b.items[0].data = base;
     b.items[0].bytes = s->bytes;
-    b.items[0].flags = s->flags;
+    b.items[0].flags = flags;
     return ps_kernels_clean(&ps_driver, &e->kernels, stream, &b);
 }
 
-/* A tail in the order of the stream, uniform from end to end. */
-static CUresult clean_tail(struct ps_engine *e, const struct ps_place *place, CUstream stream)
+/* A tail in the order of the stream, uniform from end to end, unless nobody will look. */
+static CUresult clean_tail(struct ps_engine *e, const struct ps_group *g,
+                           const struct ps_tensor *t, CUstream stream)
 {
-    const struct ps_lane_slot *s = place->tail;
-    const uint64_t base = place->slot.base + place->home_bytes;
-    if (s->scanned) {
-        return clean_flagged(e, base, s, stream);
+    const struct ps_lane_slot *s = t->place->tail;
+    const uint64_t base = t->slot.base + t->home_bytes;
+    if (t->row_mode == PS_ROW_MODE_TRUSTED) {
+        return clean_flagged(e, base, s, 0, stream);
     }
-    return ps_driver.cuMemsetD32Async(base, 0, s->bytes / 4, stream);
+    if (g->row_mode == PS_ROW_MODE_CHECK) {
+        return ps_driver.cuMemsetD32Async(base, ps_rows_fill(g), s->bytes / 4, stream);
+    }
+    return s->scanned ? clean_flagged(e, base, s, s->flags, stream)
+                      : ps_driver.cuMemsetD32Async(base, 0, s->bytes / 4, stream);
+}
+
+/* The same for a tail that is aside. */
+static CUresult clean_aside(const struct ps_group *g, const struct ps_tensor *t, CUstream stream)
+{
+    return t->row_mode == PS_ROW_MODE_TRUSTED
+               ? CUDA_SUCCESS
+               : ps_driver.cuMemsetD32Async(t->slot.base + t->home_bytes, ps_rows_fill(g),
+                                            t->place->tail->bytes / 4, stream);
 }
 
 /* The last owner's tail went aside, and the device has not come to its end yet: the next one has its spare. */
-static bool take_spare(struct ps_engine *e, const struct ps_place *place, CUstream stream)
+static bool take_spare(struct ps_engine *e, const struct ps_group *g, const struct ps_tensor *t,
+                       CUstream stream)
 {
+    const struct ps_place *place = t->place;
     const uint64_t key = ps_stream_key(e->ctx, stream);
     if (ps_fence_wait(place->ready[0], key, stream) == CUDA_SUCCESS &&
         ps_fence_wait(place->ready[1], key, stream) == CUDA_SUCCESS &&
-        ps_driver.cuMemsetD32Async(place->slot.base + place->home_bytes, 0, place->spare->bytes / 4,
-                                   stream) == CUDA_SUCCESS) {
+        clean_aside(g, t, stream) == CUDA_SUCCESS) {
         return true;
     }
     ps_count(errors, 1);
@@ -247,29 +264,30 @@ static bool take_spare(struct ps_engine *e, const struct ps_place *place, CUstre
 }
 
 /* The slot for a new tensor: it waits for a stash of ours, but never for another stream's work. */
-static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+static bool take_tail(struct ps_engine *e, const struct ps_group *g, struct ps_tensor *t,
+                      CUstream stream)
 {
     struct ps_place *place = t->place;
     struct ps_lane_slot *s = place->tail;
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
     if (place->aside) {
-        return place->spare != NULL && take_spare(e, place, stream);
+        return place->spare != NULL && take_spare(e, g, t, stream);
     }
     if (s->owner != NULL) {
         if (!may_evict(s->owner)) {
-            const struct ps_group *g = s->owner->group;
-            ps_trace("group %u is in the lane: state %u, %u pins%s%s%s%s%s", g->seg.group,
-                     (unsigned)s->owner->state, s->owner->pins, g->returned ? ", returned" : "",
-                     g->kept ? ", kept" : "", g->stays ? ", stays" : "",
-                     g->crowded ? ", crowded" : "", g->record_due ? ", touched" : "");
+            const struct ps_group *in = s->owner->group;
+            ps_trace("group %u is in the lane: state %u, %u pins%s%s%s%s%s", in->seg.group,
+                     (unsigned)s->owner->state, s->owner->pins, in->returned ? ", returned" : "",
+                     in->kept ? ", kept" : "", in->stays ? ", stays" : "",
+                     in->crowded ? ", crowded" : "", in->record_due ? ", touched" : "");
             return false;
         }
         evict(e, s);
     } else if (!ready_for(e, s->ready, key)) {
         return false;
     }
-    if (!order_slot(e, s, stream) || clean_tail(e, place, stream) != CUDA_SUCCESS) {
+    if (!order_slot(e, s, stream) || clean_tail(e, g, t, stream) != CUDA_SUCCESS) {
         ps_count(errors, 1);
         /* Whatever was enqueued is part of the slot's past now. */
         CUresult r;
@@ -290,7 +308,8 @@ static bool take_tail(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
  * The slot is taken: by what a touch that no plan foresaw has brought back. The newcomer's tail begins aside, if
  * nothing runs through its addresses any more. Lock let go and taken again.
  */
-static bool begin_aside(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
+static bool begin_aside(struct ps_engine *e, const struct ps_group *g, struct ps_tensor *t,
+                        CUstream stream)
 {
     struct ps_place *place = t->place;
     if (place->aside || ps_first_pending(place->ready) != NULL) {
@@ -302,13 +321,12 @@ static bool begin_aside(struct ps_engine *e, struct ps_tensor *t, CUstream strea
     CUresult r = ps_place_step_aside(e, t);
     ps_mapping_unplanned(false);
     if (r == CUDA_SUCCESS && e->state == PS_ENGINE_READY) {
-        r = ps_driver.cuMemsetD32Async(t->slot.base + t->home_bytes, 0, place->tail->bytes / 4,
-                                       stream);
+        r = clean_aside(g, t, stream);
     }
     return r == CUDA_SUCCESS && e->state == PS_ENGINE_READY;
 }
 
-enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const struct ps_site *site,
+enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct ps_site *site,
                                 uint64_t bytes, CUstream stream, struct ps_tensor **t_p)
 {
     const struct ps_plan_site *planned = ps_plan_find(&e->places->plan, g->name, site->ordinal);
@@ -316,7 +334,7 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
         return PS_PLACE_MISS;
     }
     if (planned->class == PS_PLAN_TEMPORARY) {
-        return ps_site_exact(site) ? PS_PLACE_LEFT : PS_PLACE_NONE;
+        return PS_PLACE_LEFT;
     }
     struct ps_place_set *set = set_of(e, g, ps_stream_key(e->ctx, stream));
     if (set == NULL) {
@@ -335,9 +353,10 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
     t->slot = place->slot;
     t->place = place;
     t->home_bytes = place->home_bytes;
+    ps_rows_choose(g, site, bytes, t);
     place->owner = t;
-    if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, t, stream) &&
-        !begin_aside(e, t, stream)) {
+    if (place->tail != NULL && ps_tensor_tail(t, bytes) > 0 && !take_tail(e, g, t, stream) &&
+        !begin_aside(e, g, t, stream)) {
         if (e->state == PS_ENGINE_READY) {
             place->owner = NULL;
         }
@@ -345,6 +364,11 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const s
         return PS_PLACE_MISS;
     }
     drop_ready(e, place->ready);
+    if (g->row_mode == PS_ROW_MODE_CHECK && t->home_bytes > 0) {
+        /* What is computed of it shall be uniform as well. */
+        ps_count(errors, ps_driver.cuMemsetD32Async(t->slot.base, ps_rows_fill(g), t->home_bytes / 4,
+                                                    stream) != CUDA_SUCCESS);
+    }
     ps_trace("group %u (%llu) allocation %u: %llx, home %llu, tail %llu of %llu, slot %ld lane %u",
              g->seg.group, (unsigned long long)g->serial, site->ordinal,
              (unsigned long long)place->slot.base, (unsigned long long)place->home_bytes,

@@ -80,6 +80,8 @@ struct ps_places {
 
 /* Makes all of it; takes the plan over when that works. NULL: no memory or no addresses. Lock not held. */
 struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan);
+/* Of all tails. */
+uint64_t ps_places_pages(const struct ps_engine *e, const struct ps_places *p);
 /* Nothing in it is in use, and the device is done with it. Lock not held. */
 void ps_places_free(struct ps_engine *e, struct ps_places *p);
 /* A peer has come: it may read all that is mapped. */
@@ -99,7 +101,7 @@ enum ps_placing {
     PS_PLACE_MISS, /* the plan has one, but it cannot be had now */
 };
 /* A place for a new tensor of the group. */
-enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, const struct ps_site *site,
+enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct ps_site *site,
                                 uint64_t bytes, CUstream stream, struct ps_tensor **t_p);
 /* The tensor dies; `was_stashed`: its slot still holds what was stashed. Takes over t->ready. */
 void ps_place_leave(struct ps_engine *e, struct ps_tensor *t, bool was_stashed);

@@ -226,6 +226,18 @@ struct ps_places *ps_places_make(struct ps_engine *e, struct ps_plan *plan)
     return p;
 }
 
+uint64_t ps_places_pages(const struct ps_engine *e, const struct ps_places *p)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
+            const struct ps_lane_slot *tail = p->sets[i].places[k].tail;
+            pages += tail != NULL ? ps_pool_pages(&e->pool, tail->bytes) : 0;
+        }
+    }
+    return pages;
+}
+
 static void free_place(struct ps_engine *e, struct ps_place *place)
 {
     bool stuck = false;

@@ -94,6 +94,13 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
     return named("pin", t, stream);
 }
 
+void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
+{
+    (void)ptr;
+    (void)bytes;
+    (void)stream;
+}
+
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     note("alloc %zu s%llx;", bytes, (unsigned long long)(uintptr_t)stream);
