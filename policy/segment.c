@@ -268,6 +268,20 @@ void ps_segment_fini(struct ps_segment *s)
     *s = (struct ps_segment){.by_range = true, .broken = true};
 }
 
+void ps_segment_by_range(struct ps_segment *s)
+{
+    s->by_range = true;
+}
+
+void ps_segment_forget(struct ps_segment *s)
+{
+    for (uint32_t i = 0; i < PS_KINDS_MAX; i++) {
+        record_fini(&s->kinds[i].record[0]);
+        record_fini(&s->kinds[i].record[1]);
+        s->kinds[i] = (struct ps_kind){0};
+    }
+}
+
 /* ---- events ---- */
 
 static uint64_t since_begin(const struct ps_segment *s, uint64_t time)

@@ -115,6 +115,11 @@ void ps_segment_init(struct ps_segment *s, bool by_range);
 /* Events that come later do nothing. */
 void ps_segment_fini(struct ps_segment *s);
 
+/* From here on steps begin at ps_segment_step only. */
+void ps_segment_by_range(struct ps_segment *s);
+/* The kinds known are known no more; the current step goes on being recorded. */
+void ps_segment_forget(struct ps_segment *s);
+
 /* name: a number, the same for the same name. time_ns: any clock, 0 when there is none. A push that cuts begins the
  * new step; the answer is the group's id in it. */
 struct ps_seg_id ps_segment_push(struct ps_segment *s, uint32_t name, uint64_t time_ns,

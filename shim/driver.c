@@ -54,6 +54,11 @@ bool ps_paging(void)
     return atomic_load_explicit(&paging, memory_order_relaxed) == ON;
 }
 
+bool ps_paging_over(void)
+{
+    return atomic_load_explicit(&paging, memory_order_relaxed) == OFF;
+}
+
 void ps_paging_off(void)
 {
     atomic_store_explicit(&paging, OFF, memory_order_relaxed);

@@ -23,5 +23,7 @@ void *ps_driver_symbol(const char *symbol);
 /* Paging is on: not disabled, driver usable, not ended, not forked. One relaxed load. */
 bool ps_paging(void);
 void ps_paging_off(void);
+/* It is off for good: not merely not begun. */
+bool ps_paging_over(void);
 
 #endif

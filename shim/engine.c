@@ -473,6 +473,7 @@ void ps_engine_poll(struct ps_engine *e)
         ps_flight_end(e, fl);
     }
     ps_pool_poll(e);
+    ps_demand_poll(e);
 }
 
 void ps_engine_reap(struct ps_engine *e)
@@ -675,6 +676,8 @@ void ps_engine_ended(struct ps_engine *e, bool gone)
         release_memory(e, tensors);
         e->pool.ledger = NULL;
         ps_pool_fini(e);
+        ps_rows_fini(e, true);
+        ps_demand_fini(e, true);
     }
     ps_guard_leave(&g);
 }

@@ -60,9 +60,13 @@ enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *ste
         return s;
     }
     e->learner.found = found;
-    if (plan_p->adopt && found.limits.device_bytes != PS_NO_LIMIT) {
-        ps_observe_limit(found.limits.device_bytes, found.wanted_bytes, found.short_bytes,
+    if (plan_p->adopt) {
+        const uint64_t limit = found.limits.device_bytes;
+
+        ps_observe_limit(limit != PS_NO_LIMIT ? limit : 0, found.wanted_bytes, found.short_bytes,
                          ps_limits_factor(&ask.settings, &found.seen, found.wanted_bytes));
+    }
+    if (plan_p->adopt && found.limits.device_bytes != PS_NO_LIMIT) {
         ps_info(
             "limits: %llu MiB of device memory for homes and pages of %llu wanted; %llu MiB of pages go to the host, "
             "%u percent of the valid bytes move",

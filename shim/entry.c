@@ -26,6 +26,7 @@
 #include "shim/dlsym.h"
 #include "shim/driver.h"
 #include "shim/engine.h"
+#include "shim/pagedstash.h"
 #include "shim/tape.h"
 
 #define VISIBLE __attribute__((visibility("default")))
@@ -34,6 +35,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool active;                        /* set under `once` */
 static char overridden[PS_ALLOC_CONF_MAX]; /* what the user's allocator setting said; likewise */
 
+/* `pagedstash doctor` looks for it in the process. */
 VISIBLE const char *pagedstash_version(void)
 {
     return PS_VERSION;

@@ -15,7 +15,4 @@ void ps_entry_announce(void);
 /* Whether the driver has been looked for: a process that never came so far leaves no trace. */
 bool ps_driver_known(void);
 
-/* Bumped with releases; `pagedstash doctor` looks for it in the process. */
-const char *pagedstash_version(void);
-
 #endif

@@ -13,11 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "policy/advice.h"
 #include "policy/base/json.h"
 #include "policy/base/log.h"
 #include "policy/base/rank.h"
 #include "policy/region.h"
+#include "shim/demand.h"
 #include "shim/driver.h"
+#include "shim/engine_int.h"
+
+#define PERCENT (PS_FACTOR_ONE / 100)
 
 struct ps_counters ps_counters;
 
@@ -93,7 +98,7 @@ static void write_line(void (*fill)(struct ps_json *j, const void *arg), const v
 {
     char host[64];
     char path[PS_OPT_TEXT_MAX + 128];
-    char buf[4096]; /* twice what a line takes */
+    char buf[8192]; /* twice what a line takes */
     struct ps_json j;
 
     host_name(host);
@@ -115,11 +120,56 @@ static void write_line(void (*fill)(struct ps_json *j, const void *arg), const v
     close(fd);
 }
 
-static void fill_summary(struct ps_json *j, const void *arg)
+/* What advice is made of, as far as it is not in the counters. */
+static void write_facts(struct ps_json *j, const struct ps_advice_facts *f)
+{
+    ps_json_u64(j, "limit_factor_percent", f->limit_factor_percent);
+    ps_json_u64(j, "limit_is_largest", f->limit_is_largest);
+    ps_json_open(j, "regions", '[');
+    for (uint32_t i = 0; i < f->n_regions; i++) {
+        const struct ps_advice_region *r = &f->regions[i];
+
+        ps_json_open(j, NULL, '{');
+        ps_json_string(j, "name", r->name);
+        ps_json_u64(j, "capacity", r->capacity);
+        ps_json_u64(j, "balanced", r->balanced);
+        ps_json_u64(j, "needed", r->needed);
+        ps_json_u64(j, "n_over", r->n_over);
+        ps_json_u64(j, "used_ppm", r->used_ppm);
+        ps_json_close(j, '}');
+    }
+    ps_json_close(j, ']');
+}
+
+static void gather_facts(struct ps_advice_facts *f)
+{
+    const int64_t factor = atomic_load_explicit(&would_do, memory_order_relaxed) / PERCENT;
+    struct ps_demand demands[PS_ADVICE_REGIONS_MAX];
+
+    *f = (struct ps_advice_facts){
+        .limit_factor_percent = (uint64_t)(factor < 0 ? -factor : factor),
+        .limit_is_largest = factor < 0,
+    };
+#define PS_FACT(_name) f->_name = ps_counter(_name);
+    PS_ADVICE_COUNTERS
+#undef PS_FACT
+    f->n_regions = ps_demand_look(demands, PS_ADVICE_REGIONS_MAX);
+    for (uint32_t i = 0; i < f->n_regions; i++) {
+        struct ps_advice_region *r = &f->regions[i];
+
+        snprintf(r->name, sizeof(r->name), "%s", ps_region_name(demands[i].name));
+        r->capacity = demands[i].capacity;
+        r->balanced = demands[i].balanced;
+        r->needed = demands[i].needed;
+        r->n_over = demands[i].n_over;
+        r->used_ppm = demands[i].used_ppm;
+    }
+}
+
+static void fill_summary(struct ps_json *j, const void *facts)
 {
     char host[64];
 
-    (void)arg;
     host_name(host);
     ps_json_string(j, "type", "summary");
     ps_json_i64(j, "schema", 1);
@@ -128,6 +178,7 @@ static void fill_summary(struct ps_json *j, const void *arg)
     ps_json_i64(j, "pid", getpid());
     ps_json_i64(j, "rank", ps_rank_global());
     ps_json_i64(j, "unix_time_s", (int64_t)time(NULL));
+    write_facts(j, facts);
 }
 
 static void fill_range(struct ps_json *j, const void *name)
@@ -174,6 +225,14 @@ void ps_observe_range(const char *name)
     }
 }
 
+static void tell_advice(void *arg, enum ps_advice kind, uint64_t weight, const char *line)
+{
+    (void)arg;
+    (void)kind;
+    (void)weight;
+    ps_info("advice: %s", line);
+}
+
 static void advise(void)
 {
     if (ps_options.step[0] != '\0' && ps_counter(step_ranges) == 0 && ps_counter(tensors) > 0) {
@@ -202,11 +261,15 @@ void ps_observe_exit(void)
     if (ps_counter(async_allocs_seen) == 0 && ps_counter(region_instances) == 0) {
         return;
     }
+    struct ps_advice_facts facts;
+
+    gather_facts(&facts);
     if (ps_options.metrics[0] != '\0') {
-        write_line(fill_summary, NULL);
+        write_line(fill_summary, &facts);
     }
     advise();
     if (ps_counter(tensors) > 0) {
+        ps_advise(&facts, tell_advice, NULL);
         ps_info(
             "%llu tensors taken over, %llu stashed, %llu restored; %llu MiB stored at most; %llu groups kept resident; "
             "%llu unplanned touches; %llu errors",

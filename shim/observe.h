@@ -31,18 +31,28 @@
     PS_COUNTER(bytes_restored, "bytes copied back from there")                                     \
     PS_COUNTER(valid_bytes_stashed, "valid bytes of what was stashed, copied or kept in a home")   \
     PS_COUNTER(uniform_pages, "pages stored as one repeated word")                                 \
+    PS_COUNTER(dead_pages, "pages behind the rows that a range counts: not looked at")             \
+    PS_COUNTER(bytes_scanned, "bytes of the pages that were looked at")                            \
+    PS_COUNTER(rows_counted, "region instances whose rows were counted")                           \
+    PS_COUNTER(rows_excluded, "sites where something lay behind the rows counted")                 \
     PS_COUNTER(valid_bytes, "bytes held in pages now")                                             \
     PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
     PS_COUNTER(place_bytes_peak, "most device memory of tensors in their places, free ones too")   \
+    PS_COUNTER(pool_bytes, "device memory of the page pool now")                                   \
+    PS_COUNTER(pages_used_peak, "most bytes held in pages since the last plan was taken up")       \
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
     PS_COUNTER(host_pages_bytes, "host memory pinned for pages now")                               \
     PS_COUNTER(bytes_spilled, "bytes copied out, into pages in host memory")                       \
     PS_COUNTER(limit_bytes, "device memory that the settings allow homes and pages; 0: no limit")  \
     PS_COUNTER(limit_wanted_bytes, "device memory that the plan wants for homes and pages")        \
     PS_COUNTER(limit_short_bytes, "of that, pages that go to the host for the limit's sake")       \
+    PS_COUNTER(need_counters, "counters of needed rows read")                                      \
+    PS_COUNTER(over_budget, "of those, above the capacity")                                        \
+    PS_COUNTER(rows_needed_peak, "most rows that one of them told")                                \
     PS_COUNTER(kept_resident, "groups that stayed for want of pages or gain")                      \
     PS_COUNTER(restores_on_demand, "groups brought back by the first touch of backward")           \
     PS_COUNTER(unplanned_touches, "touches of a tensor that was out, outside of backward's order") \
+    PS_COUNTER(steps, "steps that have ended")                                                     \
     PS_COUNTER(plans, "plans taken up")                                                            \
     PS_COUNTER(prefetches, "groups brought back ahead of their first touch")                       \
     PS_COUNTER(late_stashes, "groups that left because another needed their lane")                 \

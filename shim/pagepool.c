@@ -195,6 +195,7 @@ void ps_pool_fini(struct ps_engine *e)
     struct ps_page_pool *p = &e->pool;
     /* No ledger: the context, and its pinned memory, is gone, or nothing was made yet. */
     ps_host_fini(e, p->ledger == NULL);
+    atomic_fetch_sub_explicit(&ps_counters.pool_bytes, p->mapped, memory_order_relaxed);
     release_pieces(p->pieces);
     release_pieces(p->table_pieces);
     p->pieces = NULL;
