@@ -30,6 +30,7 @@
 #define T (M * 1024 * 1024)
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const verify_names[] = {"off", "poison", NULL};
 
 #define ROW(_name, _field, _type, _text, _names, _min, _max, _doc)                                 \
     {                                                                                              \
@@ -76,6 +77,8 @@ const struct ps_option ps_option_table[] = {
         "Folder for a tape of the job's driver calls; then nothing is paged."),
     ROW("TRACE", trace, text, "", NULL, 0, 0,
         "Folder for a trace of ranges, allocations and uses, for `pagedstash replay`."),
+    ROW("VERIFY", verify, enum, "off", verify_names, 0, 0,
+        "Checks that cost time; poison: what lies behind rows that a range counts is overwritten when it comes back."),
     ROW("STRICT", strict, bool, "n", NULL, 0, 0,
         "Let a bad or unknown setting stop `pagedstash run` instead of being warned of."),
     ROW("RANK", rank, rank, "auto", NULL, 0, INT32_MAX,

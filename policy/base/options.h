@@ -30,6 +30,9 @@ enum ps_option_source {
     PS_FROM_ENVIRONMENT, /* flags of `run` too */
 };
 
+/* How the library checks itself and what it is told. */
+enum ps_verify { PS_VERIFY_OFF, PS_VERIFY_POISON };
+
 struct ps_options {
     bool disable;                   /* PAGEDSTASH_DISABLE */
     char regions[PS_OPT_TEXT_MAX];  /* PAGEDSTASH_REGIONS: comma-separated fnmatch patterns */
@@ -51,6 +54,7 @@ struct ps_options {
     char metrics_ranges[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_METRICS_RANGES: patterns, empty = none */
     char tape[PS_OPT_TEXT_MAX];           /* PAGEDSTASH_TAPE: directory for a tape, empty = none */
     char trace[PS_OPT_TEXT_MAX];       /* PAGEDSTASH_TRACE: directory for a trace, empty = none */
+    enum ps_verify verify;             /* PAGEDSTASH_VERIFY */
     bool strict;                       /* PAGEDSTASH_STRICT: a bad or unknown setting stops `run` */
     int64_t rank;                      /* PAGEDSTASH_RANK: own override; -1 = take the launcher's */
     char config_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_CONFIG_FILE */
