@@ -6,7 +6,8 @@
  * streams than their group's is not moved either: the order we would add could deadlock. One stale parameter word
  * can fake that, so a quarter of the tensors, and four, must show it. A site whose stashes never held a uniform page
  * gains nothing by moving and is left to the job's own allocator. Where rows are counted (range_name.h) a site is
- * trusted once four of its stashes kept to the count after each of two fills, and none did not. Pure; the engine's lock guards it.
+ * trusted once four of its stashes kept to the count after each of two fills, and none did not. Pure; the engine's lock
+ * guards it.
  */
 #ifndef PS_POLICY_SITES_H
 #define PS_POLICY_SITES_H

@@ -330,10 +330,14 @@ void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
         return;
     }
     struct ps_guard guard;
-    const size_t from = bytes / PS_SITE_PARTS * (th->left_parts - 1) / FILL_ALIGN * FILL_ALIGN;
+    size_t from = bytes / PS_SITE_PARTS * (th->left_parts - 1) / FILL_ALIGN * FILL_ALIGN;
+    uint32_t word = 0;
     th->left_parts = 0;
+    if (th->group != NULL && !ps_rows_left(th->group, &from, &word)) {
+        return;
+    }
     ps_guard_enter(&guard);
-    if (ps_driver.cuMemsetD32Async(ptr + from, 0, (bytes - from) / 4, stream) != CUDA_SUCCESS) {
+    if (ps_driver.cuMemsetD32Async(ptr + from, word, (bytes - from) / 4, stream) != CUDA_SUCCESS) {
         ps_count(errors, 1); /* then more will be moved, that is all */
     }
     ps_guard_leave(&guard);

@@ -119,6 +119,8 @@ struct ps_group {
     struct ps_range_rows named; /* its range says where rows are counted; all zero: it does not */
     struct ps_rows *rows;     /* what was counted at its pop; NULL: nothing */
     enum ps_row_mode row_mode;
+    bool rows_only;           /* behind the rows nothing of its region is looked at */
+    bool rows_scanned;        /* something of it will be */
     bool row_fill;            /* which fill, if it is looked at */
     struct ps_place_set *set;   /* planned */
     struct ps_seg_id seg;       /* its step and its position there */

@@ -34,6 +34,7 @@ struct ps_rows_memory {
     uint32_t n_outcomes;
     uint32_t n_instances[PS_REGION_NAMES_MAX + 1]; /* by number of the name */
     uint32_t n_checked[PS_REGION_NAMES_MAX + 1][2];
+    bool rows_only[PS_REGION_NAMES_MAX + 1]; /* in the last trusted instance */
     struct ps_rows all[WORDS_MAX];
 };
 
@@ -250,6 +251,7 @@ void ps_rows_begin(struct ps_engine *e, struct ps_group *g, const struct ps_thre
 
     g->named = th->rows;
     g->row_mode = check && !g->named.all ? PS_ROW_MODE_CHECK : PS_ROW_MODE_TRUSTED;
+    g->rows_only = m->rows_only[g->name];
     /* Not by turns: layers come by turns too. */
     g->row_fill = __builtin_parity(n) != 0;
 }
@@ -263,22 +265,33 @@ static bool has_outcome(struct ps_rows_memory *m, struct ps_site *site)
     return site->row_outcome != 0;
 }
 
-void ps_rows_choose(const struct ps_group *g, struct ps_site *site, uint64_t bytes,
-                    struct ps_tensor *t)
+void ps_rows_choose(struct ps_group *g, struct ps_site *site, uint64_t bytes, struct ps_tensor *t)
 {
     struct ps_engine *e = g->engine;
 
     memset(&t->row_layout, 0, sizeof(t->row_layout));
     t->row_mode = PS_ROW_MODE_NONE;
-    if (g->row_mode == PS_ROW_MODE_NONE || (site->rows_excluded && !g->named.all) ||
-        !ps_row_layout_of(bytes, g->named.capacity, e->pool.page_bytes, &t->row_layout)) {
+    if (g->row_mode == PS_ROW_MODE_NONE) {
         return;
     }
-    if (g->row_mode == PS_ROW_MODE_CHECK) {
+    const bool fits =
+        (g->named.all || !site->rows_excluded) &&
+        ps_row_layout_of(bytes, g->named.capacity, e->pool.page_bytes, &t->row_layout);
+    if (fits && g->row_mode == PS_ROW_MODE_CHECK) {
         t->row_mode = has_outcome(e->rows, site) ? PS_ROW_MODE_CHECK : PS_ROW_MODE_NONE;
-    } else if (g->named.all || (t->place != NULL && ps_site_rows_trusted(site))) {
+    } else if (fits && (g->named.all || (t->place != NULL && ps_site_rows_trusted(site)))) {
         t->row_mode = PS_ROW_MODE_TRUSTED;
     }
+    g->rows_scanned = g->rows_scanned || t->row_mode == PS_ROW_MODE_NONE;
+}
+
+bool ps_rows_left(const struct ps_group *g, size_t *from, uint32_t *word)
+{
+    if (g->row_mode == PS_ROW_MODE_CHECK) {
+        *from = 0;
+        *word = ps_rows_fill(g);
+    }
+    return g->row_mode != PS_ROW_MODE_TRUSTED || !g->rows_only;
 }
 
 uint32_t ps_rows_fill(const struct ps_group *g)
@@ -330,6 +343,7 @@ void ps_rows_pop(struct ps_group *g, CUcontext current)
     g->home = ps_fence_ref(f);
     g->rows = rows;
     e->rows->n_checked[g->name][g->row_fill] += g->row_mode == PS_ROW_MODE_CHECK;
+    e->rows->rows_only[g->name] = g->row_mode == PS_ROW_MODE_TRUSTED && !g->rows_scanned;
     ps_count(rows_counted, 1);
 }
 
@@ -385,9 +399,9 @@ static void exclude(struct ps_site *site)
     const char *name = ps_region_name(site->name);
 
     if (ps_site_rows_trusted(site)) {
-        ps_error(
-            "allocation %u of '%s' is written behind the rows that its range counts, which it was not while that "
-            "was learned: what was written there meanwhile may be lost, do not rely on this run",
+        ps_warn(
+            "allocation %u of '%s' was found written behind the rows that its range counts, which it was not while "
+            "that was learned: it is scanned whole from here on; what it held there meanwhile was not kept",
             site->ordinal, name);
     } else {
         ps_warn(

@@ -16,6 +16,7 @@
 #define PS_SHIM_ROWS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <cuda.h>
@@ -46,10 +47,14 @@ void ps_rows_prepare(struct ps_engine *e, const struct ps_thread *th);
 /* A group begins: its rows are counted if the counter lies in device memory now. */
 void ps_rows_begin(struct ps_engine *e, struct ps_group *g, const struct ps_thread *th);
 /* Sets the mode and layout of a tensor that is being made. */
-void ps_rows_choose(const struct ps_group *g, struct ps_site *site, uint64_t bytes,
-                    struct ps_tensor *t);
+void ps_rows_choose(struct ps_group *g, struct ps_site *site, uint64_t bytes, struct ps_tensor *t);
 /* The word that the memory of its tensors is filled with when it is handed out. */
 uint32_t ps_rows_fill(const struct ps_group *g);
+/*
+ * Of a tensor of the open group that the job's allocator serves, whose content may flow into others: from which byte on
+ * it is filled, and with what. False: it need not be.
+ */
+bool ps_rows_left(const struct ps_group *g, size_t *from, uint32_t *word);
 /* The group's instance is popped: the counter is copied, if the group's context is the current one. */
 void ps_rows_pop(struct ps_group *g, CUcontext current);
 /* The counter lies in memory of the engine's device that the driver knows, and that does not move. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Region patterns, range names and nesting. Input: two lines, a setting and a range's name; then a byte a push (the
- * name's number, 0: not a region) or a pop (above 0xbf). Both lines are also read for what they say of rows. A model that keeps every open range in a list says when
- * instances begin and end. One thread.
+ * name's number, 0: not a region) or a pop (above 0xbf). Both lines are also read for what they say of rows. A model
+ * that keeps every open range in a list says when instances begin and end. One thread.
  */
 #include <fnmatch.h>
 

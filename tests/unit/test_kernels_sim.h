@@ -96,8 +96,8 @@ void tensor_fini(struct tensor *t);
 void tensor_add_flags(struct tensor *t);
 
 /*
- * Random rows are counted of the tensor, `percent` of what it holds or so; kind: PS_ROWS_*. Behind them lies one word, if
- * they are not trusted, and at times another byte, or a word that lay there after the other fill too.
+ * Random rows are counted of the tensor, `percent` of what it holds or so; kind: PS_ROWS_*. Behind them lies one word,
+ * if they are not trusted, and at times another byte, or a word that lay there after the other fill too.
  */
 void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned percent);
 
