@@ -18,6 +18,13 @@
  * (design, section 4) on either side. */
 #define GAP_MIN ((uint64_t)2 << 20)
 
+/*
+ * The search of parameters looks at high halves of addresses first (params.c). So that no memory of the job's has the
+ * same as ours, a window that is large enough is cut to whole spans of one high half.
+ */
+#define HALF_SPAN ((uint64_t)1 << 32)
+#define CUT_FROM  (16 * HALF_SPAN)
+
 _Atomic uint64_t ps_window_base;
 _Atomic uint64_t ps_window_size;
 
@@ -30,6 +37,17 @@ static struct {
 static uint64_t gap_for(uint64_t granularity)
 {
     return granularity > GAP_MIN ? granularity : GAP_MIN;
+}
+
+static void cut_to_halves(uint64_t *base, uint64_t *bytes, uint64_t granularity)
+{
+    if (*bytes < CUT_FROM || HALF_SPAN % granularity != 0) {
+        return;
+    }
+    const uint64_t first = (*base + HALF_SPAN - 1) / HALF_SPAN * HALF_SPAN;
+    const uint64_t end = (*base + *bytes) / HALF_SPAN * HALF_SPAN;
+    *base = first;
+    *bytes = end - first;
 }
 
 enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
@@ -52,11 +70,13 @@ enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
                 ps_driver_error_name(&ps_driver, r));
         return PS_ERR_DEVICE;
     }
+    uint64_t first = base, size = bytes;
+    cut_to_halves(&first, &size, granularity);
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): the map's elements are pointers */
-    const size_t map_bytes = (size_t)(bytes / granularity * sizeof(*window.map));
+    const size_t map_bytes = (size_t)(size / granularity * sizeof(*window.map));
     void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED || ps_ranges_init(&window.ranges, base, bytes) != PS_OK) {
+    if (map == MAP_FAILED || ps_ranges_init(&window.ranges, first, size) != PS_OK) {
         ps_warn("no host memory for the address map; nothing is paged");
         if (map != MAP_FAILED) {
             munmap(map, map_bytes);
@@ -65,13 +85,13 @@ enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
         return PS_ERR_MEMORY;
     }
     window.map = map;
-    window.base = base;
-    window.size = bytes;
+    window.base = first;
+    window.size = size;
     window.granularity = granularity;
     window.gap = gap_for(granularity);
     /* Size last: a reader that sees the size sees the base (ps_in_window then merely misses until both are there). */
-    atomic_store_explicit(&ps_window_base, base, memory_order_release);
-    atomic_store_explicit(&ps_window_size, bytes, memory_order_release);
+    atomic_store_explicit(&ps_window_base, first, memory_order_release);
+    atomic_store_explicit(&ps_window_size, size, memory_order_release);
     return PS_OK;
 }
 

@@ -28,6 +28,10 @@ SITES = [
     ("drop_waits_for_the_push_before", "wait", "shim/pagepool.c", "ps_copies_drop",
      "r = ps_fence_wait(p->pushed, key, e->drop_stream);", "r = key != 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;"),
     # ---- waits of the host, and what it must have seen
+    ("at_hand_has_arrived", "wait", "shim/engine_touch.c", "is_at_hand",
+     "(t->arrived == NULL || t->arrived->stream_key == key)", "(t->arrived == NULL || key != 0)"),
+    ("at_hand_is_resident", "wait", "shim/engine_touch.c", "is_at_hand",
+     "t->state == PS_RESIDENT && ", ""),
     ("pin_waits_for_the_arrival", "wait", "shim/engine_touch.c", "enter_one",
      "if (!ps_fence_done(f)) {", "if (false) {"),
     ("arrival_is_forgotten_once_done", "wait", "shim/engine_touch.c", "await_arrival",
@@ -136,6 +140,8 @@ SITES = [
      "ps_group_touched(t, e->ctx, stream);", "(void)0;"),
     ("call_is_a_use", "record", "shim/engine_touch.c", "ps_touch_leave",
      "ps_group_touched(tensor, guard.current, stream);", "(void)0;"),
+    ("use_at_hand_is_told", "record", "shim/engine_touch.c", "leave_at_hand",
+     "ps_group_touched(tensor, tensor->engine->ctx, stream);", "(void)stream;"),
     ("free_is_recorded", "record", "shim/engine_alloc.c", "ps_engine_free_async",
      "f = ps_fence_record(&e->fences, e->ctx, stream, &r);",
      "f = ps_fence_record(&e->fences, e->ctx, e->restore_stream, &r);"),
@@ -176,6 +182,7 @@ SITES = [
     ("hidden_use_without_a_record_keeps_the_group", "record", "shim/engine_touch.c", "follow",
      "g->crowded = true;", "(void)0;"),
     # ---- pins
+    ("freed_at_hand_dies_later", "pin", "shim/engine_touch.c", "may_go", "!t->freed && ", ""),
     ("named_tensor_is_held", "pin", "shim/engine_touch.c", "hold", "tensor->pins++;", "(void)0;"),
     ("held_tensor_does_not_leave", "pin", "shim/engine_move.c", "view_group",
      "v->n_pinned += t->pins > 0;", "(void)t;"),

@@ -178,6 +178,69 @@ START_TEST(the_search_finds_every_address_at_four_byte_steps)
 }
 END_TEST
 
+/* What surrounds the address looks like one at first sight: its high half is the window's, but it lies beyond. */
+START_TEST(the_search_finds_every_address_in_every_size)
+{
+    static const size_t some[] = {8,   12,  16,  20,  31,  60,  64,  68,   252,  256,
+                                  260, 264, 500, 512, 519, 768, 772, 1024, 1300, 4096};
+
+    set_window(WINDOW, UINT64_C(5) << 30);
+    for (size_t k = 0; k < sizeof(some) / sizeof(*some); k++) {
+        size_t size = some[k];
+
+        for (size_t at = 0; at + 8 <= size; at += 4) {
+            static uint64_t words[513];
+            const uint64_t a = WINDOW + 0x1000 + at;
+            void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                             &size, CU_LAUNCH_PARAM_END};
+            char expected[64];
+
+            for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+                words[i] = WINDOW + UINT64_C(0x1c0000000);
+            }
+            memcpy((char *)words + at, &a, sizeof(a));
+            if (at % 8 != 0) { /* the halves beside it must not make another one */
+                memset((char *)words + at - 4, 0, 4);
+                memset((char *)words + at + 8, 0, 4);
+            }
+            snprintf(expected, sizeof(expected), "enter %llx s9;leave s9;", (unsigned long long)a);
+            launch(NULL, extra, S9);
+            ck_assert_msg(strcmp(d->log, expected) == 0, "%zu bytes, at %zu: '%s'", size, at,
+                          d->log);
+            d->log[0] = '\0';
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_search_finds_every_address_among_many_parameters)
+{
+    enum { MOST = 27 };
+
+    for (unsigned n = 1; n <= MOST; n++) {
+        uint64_t sizes[MOST + 2] = {0}, words[MOST + 1];
+        void *params[MOST + 1];
+
+        for (unsigned i = 0; i <= n; i++) {
+            sizes[i] = i == n / 2 ? 4 : 8; /* one that can hold none parts them */
+            words[i] = WINDOW + SIZE + i;
+            params[i] = &words[i];
+        }
+        purge();
+        fake->param_sizes = sizes;
+        for (unsigned i = 0; i <= n; i++) {
+            words[i] = A;
+            params[(i + 1) % (n + 1)] = NULL;
+            launch(params, NULL, S9);
+            ck_assert_msg((d->log[0] != '\0') == (i != n / 2), "%u of %u: '%s'", i, n, d->log);
+            d->log[0] = '\0';
+            words[i] = WINDOW - 8;
+            params[(i + 1) % (n + 1)] = &words[(i + 1) % (n + 1)];
+        }
+    }
+}
+END_TEST
+
 START_TEST(the_default_stream_is_that_of_the_variant)
 {
     const uint64_t sizes[] = {8, 0};
@@ -687,6 +750,8 @@ int main(void)
     tcase_add_test(t, a_kernel_without_parameters_is_no_riddle);
     tcase_add_test(t, extra_is_searched_whole);
     tcase_add_test(t, the_search_finds_every_address_at_four_byte_steps);
+    tcase_add_test(t, the_search_finds_every_address_in_every_size);
+    tcase_add_test(t, the_search_finds_every_address_among_many_parameters);
     tcase_add_test(t, the_default_stream_is_that_of_the_variant);
     tcase_add_test(t, a_launch_on_many_devices_pins);
     tcase_add_test(t, data_that_cannot_come_back_is_the_jobs_to_know);
