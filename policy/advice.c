@@ -162,10 +162,12 @@ void ps_advise(const struct ps_advice_facts *f, ps_advice_fn *to, void *arg)
     }
     unused_pages(&t, f);
     if (f->kept_resident != 0) {
-        tell(&t, PS_ADVICE_RESIDENT, f->kept_resident,
-             "%" PRIu64 " groups stayed in device memory for want of pages: raise "
-             "PAGEDSTASH_HOST_BUDGET, or PAGEDSTASH_CUDA_BUDGET, or set neither",
-             f->kept_resident);
+        tell(
+            &t, PS_ADVICE_RESIDENT, f->kept_resident,
+            "%" PRIu64
+            " groups stayed in device memory, for want of free pages or of padding: a larger "
+            "PAGEDSTASH_HOST_BUDGET helps against the first, a smaller PAGEDSTASH_PAGE_BYTES may against the second",
+            f->kept_resident);
     }
     if (f->plans != 0 && f->plan_misses != 0) {
         tell(&t, PS_ADVICE_PLAN, f->plan_misses,

@@ -301,6 +301,7 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     ps_guard_enter(&guard);
     /* Memory is of the stream's device, whatever context is current. */
     if (!ps_stream_capturing(stream) && stream_context(stream, guard.current) == guard.current) {
+        th->asked = bytes;
         struct ps_engine *e = ps_engine_make(guard.current);
         if (e != NULL) {
             ps_demand_prepare(e, th);

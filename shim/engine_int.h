@@ -117,18 +117,18 @@ struct ps_group {
     CUstream stream; /* of its first allocation */
     uint64_t stream_key;
     struct ps_range_rows named; /* its range says where rows are counted; all zero: it does not */
-    struct ps_rows *rows;     /* what was counted at its pop; NULL: nothing */
+    struct ps_rows *rows;       /* what was counted at its pop; NULL: nothing */
     enum ps_row_mode row_mode;
     bool rows_only;           /* behind the rows nothing of its region is looked at */
     bool rows_scanned;        /* something of it will be */
     bool row_fill;            /* which fill, if it is looked at */
-    struct ps_place_set *set;   /* planned */
-    struct ps_seg_id seg;       /* its step and its position there */
-    bool told;                  /* its return was recorded */
-    bool came;                  /* backward has come to it */
-    bool set_refused;           /* there was none for it */
-    bool stays;                 /* the plan keeps it in */
-    bool prefetched;            /* brought in ahead of its first touch, and not touched since */
+    struct ps_place_set *set; /* planned */
+    struct ps_seg_id seg;     /* its step and its position there */
+    bool told;                /* its return was recorded */
+    bool came;                /* backward has come to it */
+    bool set_refused;         /* there was none for it */
+    bool stays;               /* the plan keeps it in */
+    bool prefetched;          /* brought in ahead of its first touch, and not touched since */
     bool open;
     bool returned;         /* backward is using it: stays until freed */
     bool kept;             /* could not leave when it was to, and has not since */
@@ -269,6 +269,7 @@ struct ps_thread {
     struct ps_region_stack stack;
     struct ps_group
         *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
+    uint64_t asked;            /* bytes of the allocation that makes the context's engine */
     struct ps_range_rows rows; /* what the instance's range says of its rows */
     uint32_t ordinal;          /* of the next allocation of the instance */
     uint32_t

@@ -107,6 +107,17 @@ uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual)
     return planned > usual ? planned : usual;
 }
 
+uint64_t ps_learn_first_page(void)
+{
+    const struct ps_thread *th = ps_thread_self();
+
+    if (th == NULL || th->rows.capacity == 0 || th->asked == 0) {
+        return 0;
+    }
+    return ps_limits_page_bytes(ps_options.page_size, ps_pages_for(th->asked, th->rows.capacity),
+                                given("PAGEDSTASH_PAGE_SIZE"));
+}
+
 uint64_t ps_learn_page(const struct ps_segment *segment)
 {
     uint64_t widest = 0;

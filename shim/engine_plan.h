@@ -93,6 +93,8 @@ void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *d
 uint64_t ps_learn_host_most(const struct ps_engine *e);
 /* Of the valid bytes: when more moves in a step, the plan is made anew. */
 uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual);
+/* The page that the allocation asks for which makes the engine, if its range tells a capacity; 0. Lock not held. */
+uint64_t ps_learn_first_page(void);
 /* The page that the capacities told ask for; 0: none does. */
 uint64_t ps_learn_page(const struct ps_segment *segment);
 

@@ -38,6 +38,7 @@
     PS_COUNTER(valid_bytes, "bytes held in pages now")                                             \
     PS_COUNTER(valid_bytes_peak, "most bytes held in pages at one time")                           \
     PS_COUNTER(place_bytes_peak, "most device memory of tensors in their places, free ones too")   \
+    PS_COUNTER(page_bytes, "bytes of a page of the pool now")                                      \
     PS_COUNTER(pool_bytes, "device memory of the page pool now")                                   \
     PS_COUNTER(pages_used_peak, "most bytes held in pages since the last plan was taken up")       \
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \

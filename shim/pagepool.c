@@ -89,24 +89,35 @@ static CUresult init_ledger(struct ps_page_pool *p)
 }
 
 /* Pages may become smaller when a capacity is known: room for so many more is held ready, in moderation. */
-static uint32_t least_page(uint64_t total, uint32_t page_bytes)
+static uint32_t least_page(uint64_t total)
 {
     const bool chosen = ps_option_given(&ps_options, "PAGEDSTASH_PAGE_SIZE");
     uint32_t least = chosen ? PS_PAGE_BYTES_MIN : PAGE_BYTES_LEAST;
 
-    while (chosen && least < page_bytes && total / least > SLOTS_MOST) {
+    while (total / least > SLOTS_MOST) {
         least *= 2;
     }
-    return ps_options.page_bytes != PS_AUTO || least > page_bytes ? page_bytes : least;
+    return least;
+}
+
+static void choose_page(struct ps_page_pool *p, uint64_t total)
+{
+    const uint64_t first = ps_learn_first_page();
+
+    if (ps_options.page_bytes != PS_AUTO) {
+        p->page_bytes = p->least_page = (uint32_t)ps_options.page_bytes;
+        return;
+    }
+    p->least_page = least_page(total);
+    p->page_bytes = (uint32_t)(first != 0 ? first : PAGE_BYTES_DEFAULT);
+    p->page_bytes = p->page_bytes < p->least_page ? p->least_page : p->page_bytes;
 }
 
 /* Sizes of everything, from the device's memory and the page. */
 static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
 {
     struct ps_page_pool *p = &e->pool;
-    p->page_bytes =
-        (uint32_t)(ps_options.page_bytes == PS_AUTO ? PAGE_BYTES_DEFAULT : ps_options.page_bytes);
-    p->least_page = least_page(total, p->page_bytes);
+    choose_page(p, total);
     p->most_device = ps_option_given(&ps_options, "PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget
                                                                             : PS_NO_LIMIT;
     const uint64_t n_pages = total / p->least_page;
@@ -146,6 +157,7 @@ enum ps_status ps_pool_init(struct ps_engine *e)
 
     p->drops_end = &p->drops;
     plan_sizes(e, total, &n_slots);
+    atomic_store_explicit(&ps_counters.page_bytes, p->page_bytes, memory_order_relaxed);
     ps_host_init(e, total);
     if (ps_ranges_init(&p->entries, 0, 0) != PS_OK ||
         ps_ranges_init(&p->ledger_free, 0, PS_COPIES_MAX) != PS_OK) {
@@ -530,6 +542,7 @@ bool ps_pool_set_page(struct ps_engine *e, uint64_t page_bytes)
         return false;
     }
     p->page_bytes = (uint32_t)bytes;
+    atomic_store_explicit(&ps_counters.page_bytes, bytes, memory_order_relaxed);
     p->grow_unit = round_up(p->grow_unit, least_unit(e));
     ps_host_init(e, total);
     return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that uses pagedstash.h where it finds it: scenario_api steps|found|enable|reset|need|untold. Whatever it asks
+ * A job that uses pagedstash.h where it finds it: scenario_api steps|found|enable|reset|pages|wide|need|untold. Whatever it asks
  * for, it computes the same; what it is told is checked here.
  */
 #include <dlfcn.h>
@@ -205,6 +205,38 @@ static void needs(CUstream s, bool told)
     sc_results_print("gone");
 }
 
+/* The second tensor's rows are twice as wide as the first's: nobody knows that when the first is made. */
+static void forward_wide(struct sc_layer *l, uint64_t seed, CUstream s)
+{
+    nvtxRangePushA("moe_experts;capacity=128");
+    l->x = sc_alloc(SC_BYTES, s);
+    l->y = sc_alloc(2 * SC_BYTES, s);
+    pl_fill(l, seed, s);
+    sc_ok(cuMemsetD8Async(l->y + SC_BYTES, 0, SC_BYTES, s));
+    nvtxRangePop();
+}
+
+/* Ranges that tell their capacity: rows of 512 bytes, or of those and of 1,024. */
+static void rows_told(CUstream s, bool wide)
+{
+    struct sc_layer layers[PL_LAYERS];
+
+    for (uint64_t i = 0; i < PL_STEPS; i++) {
+        for (uint64_t k = 0; k < PL_LAYERS; k++) {
+            if (wide) {
+                forward_wide(&layers[k], i * 100 + k, s);
+            } else {
+                forward_named("moe_experts;capacity=128;balanced=64", &layers[k], i * 100 + k, s);
+            }
+        }
+        for (int k = PL_LAYERS - 1; k >= 0; k--) {
+            sc_backward(&layers[k], s);
+        }
+        sc_results_print("step");
+    }
+    is_planned(true);
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "steps";
@@ -221,6 +253,8 @@ int main(int argc, char **argv)
         switched_off(s);
     } else if (strcmp(kind, "reset") == 0) {
         forgotten(s);
+    } else if (strcmp(kind, "pages") == 0 || strcmp(kind, "wide") == 0) {
+        rows_told(s, kind[0] == 'w');
     } else {
         needs(s, strcmp(kind, "need") == 0);
     }
