@@ -8,6 +8,8 @@ int cmd_demo(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_report(int argc, char **argv);
+int cmd_advise(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 /* Not for users: what `doctor` starts under the library, to look from inside. */
 int cmd_probe(int argc, char **argv);

@@ -16,6 +16,10 @@ static const struct command {
 #endif
     {"doctor", cmd_doctor, "say whether it will work here"},
     {"config", cmd_config, "print the settings as they would be used"},
+#ifdef PS_HAVE_DEMO
+    {"report", cmd_report, "print what the processes of a job counted"},
+    {"advise", cmd_advise, "say what should be set otherwise, from what was counted"},
+#endif
     {"replay", cmd_replay, "plan from a trace and say what the plan comes to"},
     {"info", cmd_info, "version and build"},
     {"probe", cmd_probe, NULL},

@@ -1,0 +1,1 @@
+"$P" advise --help && "$P" report --help

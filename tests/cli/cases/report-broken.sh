@@ -1,0 +1,1 @@
+echo broken >a.jsonl; "$P" report a.jsonl

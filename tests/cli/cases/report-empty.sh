@@ -1,0 +1,1 @@
+mkdir m; "$P" report m

@@ -1,0 +1,1 @@
+"$P" report --format=xml .
