@@ -22,16 +22,17 @@ static bool active(void)
     return ps_entry_active() && !ps_paging_over();
 }
 
-/* Reads what the device has told by now, in every context. Lock held. */
-static bool poll_engines(void)
+/* Reads what the device has told by now in the current context; is a plan in force in any? Lock held. */
+static bool poll_engines(CUcontext current)
 {
+    struct ps_engine *here = ps_engine_find(current);
     bool planned = false;
 
-    for (struct ps_engine *e = ps_engines(); e != NULL; e = e->next) {
-        if (e->state == PS_ENGINE_READY && e->n_ending == 0) {
-            ps_engine_poll(e);
-            planned = planned || e->places != NULL;
-        }
+    if (here != NULL) {
+        ps_engine_poll(here);
+    }
+    for (const struct ps_engine *e = ps_engines(); e != NULL; e = e->next) {
+        planned = planned || (e->state == PS_ENGINE_READY && e->places != NULL);
     }
     return planned;
 }
@@ -53,7 +54,7 @@ VISIBLE int pagedstash_status(struct pagedstash_status *status)
         ps_guard_enter(&guard);
     }
     pthread_mutex_lock(&ps_lock);
-    const bool planned = any && poll_engines();
+    const bool planned = any && poll_engines(guard.current);
 
     ps_demand_status(&told);
     pthread_mutex_unlock(&ps_lock);

@@ -215,21 +215,32 @@ void ps_demand_poll(struct ps_engine *e)
     }
 }
 
-/* Its stream is the context's own, and not under capture. */
-static bool may_copy(const struct ps_engine *e, const struct ps_group *g, CUcontext current)
+/* The stream of the instance's tensors, or of its last allocation if none is ours. False: there is none any more. */
+static bool stream_of(const struct ps_thread *th, const struct ps_engine *e, CUstream *stream_p)
 {
-    return e != NULL && e->ctx == current && e->state == PS_ENGINE_READY && e->n_ending == 0 &&
-           !e->ended && e->demand != NULL && !e->demand->broken && e->demand->n < READINGS_MAX &&
-           ps_driver.cuMemcpyDtoHAsync != NULL &&
-           ps_stream_key(e->ctx, g->stream) == g->stream_key && !ps_stream_capturing(g->stream);
+    const struct ps_group *g = th->group;
+
+    if (g != NULL) {
+        *stream_p = g->stream;
+        return g->engine == e && ps_stream_key(e->ctx, g->stream) == g->stream_key;
+    }
+    *stream_p = th->stream;
+    return th->streams_ended != 0 && th->streams_ended == ps_streams_ended();
+}
+
+static bool may_copy(const struct ps_engine *e)
+{
+    return e != NULL && e->state == PS_ENGINE_READY && e->n_ending == 0 && !e->ended &&
+           e->demand != NULL && !e->demand->broken && e->demand->n < READINGS_MAX &&
+           ps_driver.cuMemcpyDtoHAsync != NULL;
 }
 
 void ps_demand_pop(const struct ps_thread *th, CUcontext current)
 {
-    const struct ps_group *g = th->group;
-    struct ps_engine *e = g != NULL ? g->engine : NULL;
+    struct ps_engine *e = th->rows.need.address != 0 ? ps_engine_find(current) : NULL;
+    CUstream stream;
 
-    if (th->rows.need.address == 0 || !may_copy(e, g, current) ||
+    if (!may_copy(e) || !stream_of(th, e, &stream) || ps_stream_capturing(stream) ||
         !ps_rows_counter_lives(e, &th->rows.need)) {
         return;
     }
@@ -237,9 +248,9 @@ void ps_demand_pop(const struct ps_thread *th, CUcontext current)
     const uint32_t at = (m->oldest + m->n) % READINGS_MAX;
     CUresult r = ps_driver.cuMemcpyDtoHAsync(
         &m->seen[at], th->rows.need.address,
-        th->rows.need.narrow ? sizeof(int32_t) : sizeof(int64_t), g->stream);
+        th->rows.need.narrow ? sizeof(int32_t) : sizeof(int64_t), stream);
     struct ps_fence *f =
-        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, g->stream, &r) : NULL;
+        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, stream, &r) : NULL;
 
     if (f == NULL) {
         ps_count(errors, 1);
@@ -249,7 +260,7 @@ void ps_demand_pop(const struct ps_thread *th, CUcontext current)
         m->broken = true;
         return;
     }
-    m->readings[at] = (struct reading){f, th->rows, now.number, g->name};
+    m->readings[at] = (struct reading){f, th->rows, now.number, th->name};
     m->n++;
     now.n_pending++;
 }

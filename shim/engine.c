@@ -28,6 +28,7 @@ static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static bool thread_key_made;
 static __thread struct ps_thread *self __attribute__((tls_model("initial-exec")));
 static _Atomic uint64_t n_threads;
+static _Atomic uint64_t n_ended = 1; /* streams destroyed, or about to be */
 
 static void thread_end(void *p)
 {
@@ -221,9 +222,15 @@ static void flush_stream(CUstream stream, bool gone)
     ps_guard_leave(&guard);
 }
 
+uint64_t ps_streams_ended(void)
+{
+    return atomic_load_explicit(&n_ended, memory_order_acquire);
+}
+
 bool ps_engine_stream_destroying(CUstream stream)
 {
     unsigned flags = 0;
+    atomic_fetch_add_explicit(&n_ended, 1, memory_order_release);
     if (!ps_driver_init() || stream == NULL) {
         return false;
     }

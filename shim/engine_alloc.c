@@ -293,6 +293,8 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     }
     th->ordinal++;
     th->left_parts = 0;
+    th->stream = stream;
+    th->streams_ended = ps_streams_ended();
     if (bytes < ps_options.min_bytes || ptr_p == NULL) {
         return false;
     }

@@ -269,6 +269,9 @@ struct ps_thread {
     struct ps_region_stack stack;
     struct ps_group
         *group; /* of the open instance, once it has a tensor; holds no count: see ps_group.open */
+    uint32_t name;             /* of the instance's region */
+    CUstream stream;           /* of the instance's last allocation, of any size */
+    uint64_t streams_ended;    /* by then; 0: there was none */
     uint64_t asked;            /* bytes of the allocation that makes the context's engine */
     struct ps_range_rows rows; /* what the instance's range says of its rows */
     uint32_t ordinal;          /* of the next allocation of the instance */
@@ -324,6 +327,8 @@ static inline bool ps_stream_capturing(CUstream stream)
 {
     return ps_stream_capture(stream) != PS_CAPTURE_NO;
 }
+/* How many streams the job has destroyed, plus one: while it is the same, a stream that was one is one. */
+uint64_t ps_streams_ended(void);
 /* The job has blocking streams: then a record in the legacy stream is a barrier for them. */
 bool ps_streams_blocking(void);
 /* A stash of the group was seen complete. Lock held. Frees the flight. */

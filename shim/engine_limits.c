@@ -8,9 +8,17 @@
 
 #define REMAKE_BEYOND 5 /* percent of the valid bytes that may move beyond what was planned */
 
+/* Dispatchers round the rows up to as many at most (Megatron-LM: for quantised grouped products). */
+#define CAPACITY_UNIT 256
+
 /* Of the regions that tell, by their numbers; guarded by ps_lock. */
 static struct ps_capacity told[PS_REGION_NAMES_MAX];
 static uint32_t n_told;
+
+static bool given(const char *name)
+{
+    return ps_option_given(&ps_options, name);
+}
 
 void ps_learn_capacity(uint32_t name, uint64_t capacity, uint64_t balanced)
 {
@@ -19,15 +27,17 @@ void ps_learn_capacity(uint32_t name, uint64_t capacity, uint64_t balanced)
     while (i < n_told && told[i].name != name) {
         i++;
     }
+    if (balanced != 0 && given("PAGEDSTASH_CAPACITY_FACTOR") &&
+        (capacity < ps_capacity_rows(balanced, ps_options.capacity_factor, 1) ||
+         capacity > ps_capacity_rows(balanced, ps_options.capacity_factor, CAPACITY_UNIT))) {
+        ps_warn_once("a range has room for %llu rows and %llu when balanced, which is not what "
+                     "PAGEDSTASH_CAPACITY_FACTOR says: the range counts; leave the setting out",
+                     (unsigned long long)capacity, (unsigned long long)balanced);
+    }
     if (i < PS_REGION_NAMES_MAX && capacity != 0) {
         n_told = i == n_told ? n_told + 1 : n_told;
         told[i] = (struct ps_capacity){name, capacity, balanced};
     }
-}
-
-static bool given(const char *name)
-{
-    return ps_option_given(&ps_options, name);
 }
 
 static bool device_asked(void)

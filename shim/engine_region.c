@@ -68,9 +68,9 @@ static void close_instance(struct ps_thread *th)
     ps_guard_enter(&guard);
     pthread_mutex_lock(&ps_lock);
     struct ps_group *g = th->group;
+    ps_demand_pop(th, guard.current);
     if (g != NULL) {
         ps_rows_pop(g, guard.current);
-        ps_demand_pop(th, guard.current);
         const bool there = g->engine != NULL && g->tensors != NULL;
         ps_group_close(g);
         g = there ? g : NULL;
@@ -151,6 +151,8 @@ void ps_region_push(const char *name)
     }
     if (act == PS_REGION_OPEN || act == PS_REGION_CLOSE_OPEN) {
         th->ordinal = 0;
+        th->streams_ended = 0;
+        th->name = number;
         ps_rows_named(th, number, name);
         ps_count(region_instances, 1);
         at_push(th);

@@ -38,7 +38,8 @@ extern "C" {
 #define PAGEDSTASH_PLANNED 0x2u /* a learned plan is in force somewhere in the process */
 /*
  * All that the step's counters of needed rows say is known. Without it over_budget and rows_needed may still grow: the
- * step's work is still running on the device. It comes once the job has synchronised with that work.
+ * step's work is still running on the device. It comes once the job has synchronised with that work and its context is
+ * current to the caller.
  */
 #define PAGEDSTASH_COMPLETE 0x4u
 

@@ -198,6 +198,16 @@ static void needs(CUstream s, bool told)
             want(st.factor_needed == (told ? factor : 0));
         }
     }
+    /* A region that has nothing of ours: its allocations tell the stream. */
+    sc_ok(cuMemsetD32Async(counter, 150, 1, s));
+    sc_ok(cuMemsetD32Async(counter + 4, 0, 1, s));
+    nvtxRangePushA(wide);
+    const CUdeviceptr small = sc_alloc(4096, s);
+    nvtxRangePop();
+    sc_free(small, s);
+    begin_step();
+    sc_results_print("small");
+    want(!preloaded || (status().rows_needed == 150 && status().over_budget == 1));
     sc_ok(cuMemFree(counter));
     /* A counter that is gone is not looked at. */
     forward_named(wide, &layers[0], 77, s);
