@@ -142,7 +142,7 @@ bool ps_row_layout_of(uint64_t bytes, uint32_t capacity, uint64_t page_bytes,
     const bool blocks = capacity % BLOCK == 0;
     const bool whole = bytes % capacity == 0;
     const bool by_block = blocks && bytes % (capacity / BLOCK) == 0 &&
-                          (!whole || bytes / (capacity / BLOCK) <= page_bytes);
+                          (!whole || bytes / (capacity / BLOCK) <= page_bytes / 8);
     const uint64_t unit_bytes = by_block ? bytes / (capacity / BLOCK) : bytes / capacity;
 
     if ((!whole && !by_block) || unit_bytes > UINT32_MAX) {

@@ -154,6 +154,21 @@ def check_rename(command):
     assert result["counters"]["region_instances"] == 2 * 2 * 2, f"{result}"
 
 
+def check_rows(command, *args):
+    """What is behind the rows that ranges count is not scanned; that changes no bit."""
+    plain, marked = (run_command(command, {}, "--steps=8", *args, *more)["counters"] for more in ((), ("--mark-rows",)))
+    told = f"{plain} {marked}"
+    assert plain["rows_counted"] == plain["dead_pages"] == 0 < marked["rows_counted"], told
+    assert marked["dead_pages"] > marked["uniform_pages"] and marked["rows_excluded"] == 0, told
+    assert 2 * marked["bytes_scanned"] < plain["bytes_scanned"], told
+
+
+def check_rows_written_behind(command):
+    """A job that clears the rest of its buffers itself may read it, too."""
+    counters = run_command(command, {}, "--steps=6", "--mark-rows", "--padding=zeros")["counters"]
+    assert counters["rows_excluded"] > 0 and counters["dead_pages"] > 0, f"{counters}"
+
+
 def check_exact_sizes(command):
     """Without padding there is nothing to win, and nothing may be lost."""
     run_command(command, {}, "--capacity=0")
@@ -190,6 +205,9 @@ def stash_tests(command, *_):
         ("same_bits_in_another_order",
          lambda: check_same(command, {"SIMCUDA": CHECKS + ",seed=7"}, short)),
         ("same_bits_at_exact_sizes", lambda: check_exact_sizes(command)),
+        ("rows_that_are_counted", lambda: check_rows(command)),
+        ("rows_that_are_counted_at_capacity_2", lambda: check_rows(command, "--capacity=2", "--layers=8")),
+        ("rows_that_are_counted_and_written_behind", lambda: check_rows_written_behind(command)),
         ("no_virtual_memory_means_no_paging",
          lambda: check_no_paging(command, "SIMCUDA", value=CHECKS + ",vmm=0")),
         ("a_pattern_that_never_matches_means_no_paging",

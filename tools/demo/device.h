@@ -18,7 +18,7 @@
 #include "tools/demo/args.h"
 
 #define DEMO_KERNELS(_x)                                                                           \
-    _x(fill_random) _x(arange) _x(rmsnorm) _x(rmsnorm_backward) _x(add_relu) _x(relu)              \
+    _x(fill_random) _x(arange) _x(count) _x(rmsnorm) _x(rmsnorm_backward) _x(add_relu) _x(relu)    \
         _x(relu_backward) _x(router) _x(assign) _x(sort) _x(gather) _x(index_copy) _x(silu)        \
             _x(gate) _x(swiglu_backward) _x(combine) _x(combine_backward) _x(gather_backward)      \
                 _x(router_backward) _x(loss) _x(sum) _x(sgd) _x(prepare) _x(product)

@@ -100,6 +100,14 @@ PS_KERNEL1(demo_arange, struct demo_args, args)
     }
 }
 
+/* out[1] = value, as a 64-bit integer; dim: value. */
+PS_KERNEL1(demo_count, struct demo_args, args)
+{
+    for (EACH(i, 1)) {
+        I64(0)[i] = args.dim[0];
+    }
+}
+
 /* y = x / rms(x), rstd; operands x, y, rstd; dim: rows, width. */
 PS_KERNEL1(demo_rmsnorm, struct demo_args, args)
 {

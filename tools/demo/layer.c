@@ -4,6 +4,7 @@
  * saved tensors are freed in backward as soon as their last use is enqueued, temporaries at once.
  * Forward: the main thread; backward: the second one, never at the same time.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include <nvtx3/nvToolsExt.h>
@@ -151,12 +152,30 @@ static void activate(const struct demo_model *m, struct demo_saved *s, CUstream 
     demo_launch(m->dev, stream, DEMO_K_gate, n);
 }
 
+/* Pushes the range, with the address of a counter of its rows if that is wanted; returns the counter. */
+static CUdeviceptr push_range(const struct demo_model *m, const struct demo_saved *s,
+                              CUstream stream)
+{
+    char name[128];
+    if (!m->o->mark_rows || m->o->capacity == 0) {
+        nvtxRangePushA(s->range);
+        return 0;
+    }
+    const CUdeviceptr counter = demo_alloc(m->dev, stream, sizeof(int64_t));
+    set(OPERANDS(counter), DIMS(s->n));
+    demo_launch(m->dev, stream, DEMO_K_count, 1);
+    snprintf(name, sizeof(name), "%s;tokens=0x%llx:i64;capacity=%lld;balanced=%lld", s->range,
+             (unsigned long long)counter, (long long)s->rows, (long long)m->balanced);
+    nvtxRangePushA(name);
+    return counter;
+}
+
 static void experts_forward(const struct demo_model *m, struct demo_saved *s, CUstream stream)
 {
     const struct demo_options *o = m->o;
     const struct demo_shape up = expert_shape(m, s, o->hidden, m->up_width);
     const struct demo_shape down = expert_shape(m, s, o->ffn, o->hidden);
-    nvtxRangePushA(s->range);
+    CUdeviceptr counter = push_range(m, s, stream);
     fill_buffer(m, s, stream);
     s->h = alloc_floats(m, stream, s->rows * m->up_width);
     demo_product_forward(m->dev, stream, &up, s->x, s->layer->weight[DEMO_W_UP], s->h);
@@ -174,6 +193,7 @@ static void experts_forward(const struct demo_model *m, struct demo_saved *s, CU
         demo_free(m->dev, stream, &s->act);
     }
     nvtxRangePop();
+    demo_free(m->dev, stream, &counter);
 }
 
 /* What forward alone has no use for. */

@@ -20,7 +20,7 @@
 #define CHOICES_MAX             6
 #define MICROBATCHES_OF_A_STAGE 2
 
-enum kind { COUNT, REAL, SEED, SWITCH, CHOICE };
+enum kind { COUNT, REAL, SEED, SWITCH, CHOICE, FLAG };
 
 struct option_row {
     const char *name;
@@ -96,6 +96,7 @@ static const struct option_row rows[] = {
      {"empty", "zeros"},
      "empty",
      "what unused rows hold"},
+    {"mark-rows", FLAG, AT(mark_rows), 0, 0, {0}, NULL, "name a counter of the rows in the ranges"},
     {"activation",
      SWITCH,
      AT(relu),
@@ -134,7 +135,10 @@ static void print_help(void)
         const struct option_row *row = &rows[i];
         printf("  --%-18s%s", row->name, row->doc);
         print_choices(stdout, row, " <", ">");
-        printf(" (%s)\n", row->preset != NULL ? row->preset : "by device and schedule");
+        if (row->kind != FLAG) {
+            printf(" (%s)", row->preset != NULL ? row->preset : "by device and schedule");
+        }
+        putchar('\n');
     }
     printf("  --%-18s%s\n", "help", "print this and exit");
 }
@@ -166,6 +170,11 @@ static bool set_number(struct demo_options *o, const struct option_row *row, con
 static bool set_option(struct demo_options *o, const struct option_row *row, const char *text)
 {
     int choice = 0;
+    if (row->kind == FLAG) {
+        const bool set = true;
+        memcpy((char *)o + row->offset, &set, sizeof(set));
+        return true;
+    }
     if (row->kind != CHOICE && row->kind != SWITCH) {
         return set_number(o, row, text);
     }
@@ -246,7 +255,8 @@ void demo_options_parse(struct demo_options *o, int argc, char **argv)
     memset(longs, 0, sizeof(longs));
     memset(o, 0, sizeof(*o));
     for (size_t i = 0; i < N_ROWS; i++) {
-        longs[i] = (struct option){rows[i].name, required_argument, NULL, (int)i};
+        longs[i] = (struct option){
+            rows[i].name, rows[i].kind == FLAG ? no_argument : required_argument, NULL, (int)i};
         if (rows[i].preset != NULL && !set_option(o, &rows[i], rows[i].preset)) {
             say_bad_value(&rows[i], rows[i].preset);
         }

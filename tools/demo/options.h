@@ -30,6 +30,7 @@ struct demo_options {
     double rate;     /* of learning */
     enum demo_drift drift;
     bool padding_zeros;
+    bool mark_rows;  /* ranges name a counter of their rows */
     bool relu;       /* instead of SwiGLU */
     bool own_stream; /* backward runs on a stream of its own */
 };
