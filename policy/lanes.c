@@ -237,6 +237,28 @@ void ps_lanes_close(struct ps_lanes *l, struct ps_lanes_group *g)
     }
 }
 
+static bool may_begin(const struct ps_lanes_group *g)
+{
+    return g->place == PS_LANES_IN && g->stash && !g->returned && !g->pinned && !g->ahead;
+}
+
+static void begin_leaving(struct ps_lanes *l, struct ps_lanes_group *g)
+{
+    g->place = PS_LANES_LEAVING;
+    g->order = ++l->order;
+}
+
+bool ps_lanes_leave(struct ps_lanes *l, struct ps_lanes_group *g)
+{
+    ps_assert(g->closed);
+    g->ripe = true;
+    if (!may_begin(g)) {
+        return false;
+    }
+    begin_leaving(l, g);
+    return true;
+}
+
 uint32_t ps_lanes_boundary(struct ps_lanes *l, const struct ps_lanes_group *but,
                            struct ps_lanes_group *leave_p[PS_LANES_MAX])
 {
@@ -249,9 +271,8 @@ uint32_t ps_lanes_boundary(struct ps_lanes *l, const struct ps_lanes_group *but,
             continue;
         }
         h->ripe = true;
-        if (h->place == PS_LANES_IN && h->stash && !h->returned && !h->pinned && !h->ahead) {
-            h->place = PS_LANES_LEAVING;
-            h->order = ++l->order;
+        if (may_begin(h)) {
+            begin_leaving(l, h);
             leave_p[n++] = h;
         }
     }

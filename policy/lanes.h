@@ -20,7 +20,7 @@
  * What the engine calls:
  *   push              ps_lanes_boundary: begin the stash of those named
  *   first allocation  ps_lanes_acquire (the group's first that is no temporary)
- *   pop               ps_lanes_close; then ps_lanes_ahead for after_push
+ *   pop               ps_lanes_close, then ps_lanes_leave, then ps_lanes_ahead for after_push
  *   first touch in    ps_lanes_boundary (with the group), then ps_lanes_return, then ps_lanes_ahead for after_return
  *   backward
  *   last free         ps_lanes_free: a group that waited for the lane may come in
@@ -119,6 +119,8 @@ bool ps_lanes_acquire(struct ps_lanes *l, struct ps_lanes_group *g, uint32_t nam
                       struct ps_lanes_taken *taken_p);
 /* Its pop. Also for a group that owns no set yet or never. */
 void ps_lanes_close(struct ps_lanes *l, struct ps_lanes_group *g);
+/* Its own pop is a boundary: if it is marked it begins to leave. True: it does. Closed groups only. */
+bool ps_lanes_leave(struct ps_lanes *l, struct ps_lanes_group *g);
 /*
  * A push (`but` NULL), or the first touch of `but` in backward. Who is in, closed, marked, not returned, not pinned
  * begins to leave, and is named in leave_p; their number is returned.

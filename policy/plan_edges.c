@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Groups that can't share a lane, since there are moments at which both have to be in: from a group's first allocation
- * to the first boundary after its pop, and from its return to its end. And groups that would rather not: those of two
+ * to its pop, and from its return to its end. And groups that would rather not: those of two
  * boundaries one behind the other, since the second's tails are brought in while the first is at work. See plan_int.h.
  */
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static uint32_t may_leave(const struct ps_planning_group *g)
     if (g->back < g->pop || g->after_pop == NONE || g->after_pop == g->back) {
         return g->died; /* it returns before it could leave */
     }
-    return g->after_pop < g->died ? g->after_pop : g->died;
+    return g->pop < g->died ? g->pop : g->died;
 }
 
 static bool edges_of_event(struct ps_planning_step *s, struct active *active, uint32_t at)

@@ -374,6 +374,9 @@ static void popped(struct running *r, uint32_t group)
     const struct ps_planning_group *g = &r->s->groups[group];
 
     ps_lanes_close(&r->lanes, &r->groups[group]);
+    if (ps_lanes_leave(&r->lanes, &r->groups[group])) {
+        leave(r, &r->groups[group]);
+    }
     if (g->born != NONE && g->died == r->at) {
         died(r, group);
     }

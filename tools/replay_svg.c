@@ -362,6 +362,7 @@ static void on_pop(struct drawing *d, uint32_t group)
     struct shown *s = &d->groups[group];
 
     ps_lanes_close(&d->rules, &s->lanes);
+    (void)ps_lanes_leave(&d->rules, &s->lanes);
     if (s->home_from != NONE && s->n_live == 0) {
         die(d, group);
     }

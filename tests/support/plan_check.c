@@ -88,7 +88,7 @@ void plan_check_sums(const struct ps_plan *plan, const struct ps_plan_settings *
     ck_assert_uint_eq(lanes, plan->lane_bytes);
     ck_assert_uint_ge(plan->group_tail_bytes, largest_tail);
     ck_assert_uint_ge(plan->peak_bytes, plan->home_bytes + plan->lane_bytes + plan->pool_bytes +
-                                            plan->temporary_bytes);
+                                            plan->spare_bytes);
     ck_assert(!plan->adopt || plan->peak_bytes < plan->plain_peak_bytes);
 }
 
@@ -320,6 +320,9 @@ static void pop(struct imagined *m, uint32_t group)
 {
     ps_lanes_close(&m->lanes, &m->groups[group]);
     m->own[group].closed = true;
+    if (ps_lanes_leave(&m->lanes, &m->groups[group])) {
+        save(m, group);
+    }
     if (m->own[group].begun && m->own[group].n_live == 0) {
         end(m, group);
     }
@@ -380,7 +383,8 @@ static void check_now(struct imagined *m, uint64_t other_bytes)
         must((holder == NULL ? NONE : number_of(m, holder)) == m->in_lane[lane],
              "a lane's group is the one whose bytes are there");
     }
-    m->most = m->loose + other_bytes > m->most ? m->loose + other_bytes : m->most;
+    const uint64_t now = m->loose + m->temporary + other_bytes;
+    m->most = now > m->most ? now : m->most;
 }
 
 static void imagine(struct imagined *m)
@@ -434,7 +438,7 @@ void plan_check_step(const struct ps_plan *plan, const struct ps_plan_settings *
     m.result.moved_bytes = m.moved_pages * settings->page_bytes;
     m.result.pool_bytes = m.most_pages * settings->page_bytes;
     m.result.peak_bytes =
-        plan->home_bytes + plan->lane_bytes + plan->pool_bytes + m.most_temporary + m.most;
+        plan->home_bytes + plan->lane_bytes + plan->pool_bytes + plan->spare_bytes + m.most;
     *checked_p = m.result;
     ps_lanes_fini(&m.lanes);
     free(m.groups);

@@ -185,7 +185,7 @@ START_TEST(restores_come_in_ahead)
                 steps_make(&shape, &made);
                 make(&made.step, 1, &usual, &plan);
                 ck_assert_uint_eq(plan.n_late, 0);
-                ck_assert_uint_eq(plan.n_lanes, 2);
+                ck_assert_uint_eq(plan.n_lanes, 1);
                 ps_plan_fini(&plan);
                 steps_free(&made);
             }

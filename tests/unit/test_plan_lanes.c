@@ -82,6 +82,26 @@ START_TEST(nobody_leaves_before_a_boundary)
 }
 END_TEST
 
+START_TEST(its_own_pop_is_a_boundary)
+{
+    ck_assert(acquire(0, NONE));
+    ck_assert(acquire(1, NONE));
+    ps_lanes_close(&lanes, &groups[0]);
+    ck_assert(ps_lanes_leave(&lanes, &groups[0]));
+    ck_assert(!ps_lanes_leave(&lanes, &groups[0]));
+    ck_assert(acquire(2, NONE));
+    ck_assert_ptr_eq(taken.before, &groups[0]);
+    ck_assert(!taken.now);
+    /* The unmarked stays until it is in the way. */
+    groups[1].stash = false;
+    ps_lanes_close(&lanes, &groups[1]);
+    ck_assert(!ps_lanes_leave(&lanes, &groups[1]));
+    ck_assert(acquire(3, NONE));
+    ck_assert_ptr_eq(taken.before, &groups[1]);
+    ck_assert(taken.now);
+}
+END_TEST
+
 START_TEST(who_began_to_leave_first_makes_room_first)
 {
     forward(0);
@@ -259,6 +279,7 @@ static Suite *make_suite(void)
     tcase_add_checked_fixture(t, make, end);
     tcase_add_test(t, free_lanes_are_taken_first_and_the_lowest_set);
     tcase_add_test(t, nobody_leaves_before_a_boundary);
+    tcase_add_test(t, its_own_pop_is_a_boundary);
     tcase_add_test(t, who_began_to_leave_first_makes_room_first);
     tcase_add_test(t, the_unmarked_leave_only_when_in_the_way);
     tcase_add_test(t, what_is_wanted_is_given_if_it_can_be);
