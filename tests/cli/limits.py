@@ -80,6 +80,27 @@ def check_no_host(args):
         assert run.losses == free.losses and run.bytes_spilled == 0, f"{run.told}"
 
 
+def check_inside(args):
+    """Not by `run`, which would refuse: one line, and one of the two is left out."""
+    command, demo, simcuda = args
+    shim = os.path.join(os.path.dirname(os.path.dirname(command)), "shim", "libpagedstash.so")
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
+    env |= SETTINGS | {"LD_LIBRARY_PATH": simcuda, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
+    env |= {"LD_PRELOAD": shim, "PAGEDSTASH_CUDA_BUDGET": "2M", "PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA": "0.5"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([demo, *JOB], env=env | {"PAGEDSTASH_METRICS": folder}, capture_output=True, text=True,
+                              timeout=300)
+        (metrics,) = pathlib.Path(folder).glob("*.jsonl")
+        counters = json.loads(metrics.read_text().splitlines()[-1])["counters"]
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].endswith("leaving out 'PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA'"), done.stderr
+    assert counters["limit_bytes"] == 2 << 20, f"{counters}"
+    losses = [json.loads(text).get("loss") for text in done.stdout.splitlines()]
+    assert losses == Run(*args).losses
+
+
 def main():
     args = sys.argv[1:]
     tests = [
@@ -87,6 +108,7 @@ def main():
         ("factors_are_of_the_balanced_or_the_largest_bytes", check_factors),
         ("the_default_bounds_where_the_balanced_bytes_are_known", check_default),
         ("without_host_memory_nothing_spills", check_no_host),
+        ("inside_a_job_a_contradiction_is_a_line", check_inside),
     ]
     print(f"1..{len(tests)}", flush=True)
     for number, (name, test) in enumerate(tests, 1):
