@@ -51,7 +51,8 @@ static void gather(struct ps_planning *p, const uint32_t *start, bool all)
 static bool moves_too_much(const struct ps_planning *p, const struct ps_planning_site *site,
                            const uint64_t *valid, uint64_t home)
 {
-    const uint64_t most = site->valid_sum / 100 * p->settings->moved_percent;
+    const uint64_t percent = p->settings->moved_percent;
+    const uint64_t most = site->valid_sum / 100 * percent + site->valid_sum % 100 * percent / 100;
     uint64_t moved = 0;
 
     for (uint32_t i = 0; i < site->n_known; i++) {
