@@ -182,6 +182,7 @@ SITES = [
     ("hidden_use_without_a_record_keeps_the_group", "record", "shim/engine_touch.c", "follow",
      "g->crowded = true;", "(void)0;"),
     # ---- pins
+    ("freed_at_hand_dies_later", "pin", "shim/engine_touch.c", "may_go", "!t->freed && ", ""),
     ("named_tensor_is_held", "pin", "shim/engine_touch.c", "hold", "tensor->pins++;", "(void)0;"),
     ("held_tensor_does_not_leave", "pin", "shim/engine_move.c", "view_group",
      "v->n_pinned += t->pins > 0;", "(void)t;"),
