@@ -302,13 +302,44 @@ static bool forget(struct ps_engine *e)
     return down;
 }
 
+/* Memory of what was freed is given back, for some cuts: by then the device is done with it. */
+static void sweep(struct ps_engine *e)
+{
+    struct ps_learner *l = &e->learner;
+    if (l->n_sweeps > 0) {
+        l->n_sweeps--;
+        pthread_mutex_unlock(&ps_lock);
+        ps_memory_sweep(e);
+        pthread_mutex_lock(&ps_lock);
+    }
+}
+
+/* What moved held no padding, and a whole step has found its memory: the job's own allocator serves it from now on. */
+static void leave_alone(struct ps_engine *e, const struct ps_cut *cut)
+{
+    struct ps_learner *l = &e->learner;
+    if (!l->left_alone && cut->complete) {
+        l->left_alone = true;
+        l->n_sweeps = SWEEPS;
+        ps_learn_watch(e, false);
+        ps_info("regions' tensors hold no padding: allocations are left to the job's allocator");
+    }
+    l->busy = true;
+    sweep(e);
+    l->busy = false;
+}
+
 void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
     if (l->forget && !l->busy && forget(e)) {
         return;
     }
-    if (!ps_options.plan || l->busy || e->no_gain || l->n_failures >= FAILURES_MAX) {
+    if (!ps_options.plan || l->busy || l->n_failures >= FAILURES_MAX) {
+        return;
+    }
+    if (e->no_gain) {
+        leave_alone(e, cut);
         return;
     }
     l->busy = true;
@@ -328,11 +359,8 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
         take_up(e);
     }
     l->n_sweeps = l->step_misses > 0 ? SWEEPS : l->n_sweeps;
-    if (e->places != NULL && l->n_sweeps > 0) {
-        l->n_sweeps--;
-        pthread_mutex_unlock(&ps_lock);
-        ps_memory_sweep(e);
-        pthread_mutex_lock(&ps_lock);
+    if (e->places != NULL) {
+        sweep(e);
     }
     l->step_misses = 0;
     l->step_moved = 0;

@@ -252,9 +252,9 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
     if (placing != PS_PLACED) {
         ps_count(plan_misses, placing == PS_PLACE_MISS);
         e->learner.step_misses += placing == PS_PLACE_MISS;
-        ps_mapping_unplanned(placing == PS_PLACE_MISS);
+        (void)ps_mapping_unplanned(placing == PS_PLACE_MISS);
         t = place_tensor(e, bytes, key);
-        ps_mapping_unplanned(false);
+        (void)ps_mapping_unplanned(false);
     }
     if (t == NULL) {
         return NULL;

@@ -371,7 +371,7 @@ CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t byt
 /* Counts a mapping call: one that a touch nobody foresaw makes necessary is a remap. Lock not needed. */
 void ps_count_map(void);
 /* What this thread maps from here on is, or is not, for such a touch. */
-void ps_mapping_unplanned(bool is);
+bool ps_mapping_unplanned(bool is); /* returns what it was */
 /*
  * Bytes that move of a tensor of `bytes`: what its home does not hold. A planned tail moves with all of its slot, so
  * that what lies behind its end stays uniform and its own.

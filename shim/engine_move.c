@@ -585,9 +585,10 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
 CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream)
 {
     struct ps_fence *f = NULL;
-    ps_mapping_unplanned(e->places != NULL || (t[0]->group != NULL && !t[0]->group->returned));
+    (void)ps_mapping_unplanned(e->places != NULL ||
+                               (t[0]->group != NULL && !t[0]->group->returned));
     CUresult r = place_all(e, t, n, stream);
-    ps_mapping_unplanned(false);
+    (void)ps_mapping_unplanned(false);
 
     if (r == CUDA_SUCCESS) {
         r = enqueue_restore(e, t, n, stream, &f);

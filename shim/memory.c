@@ -48,9 +48,11 @@ void ps_list_remove(struct ps_tensor **first, struct ps_tensor **last, struct ps
 
 static __thread bool unplanned __attribute__((tls_model("initial-exec")));
 
-void ps_mapping_unplanned(bool is)
+bool ps_mapping_unplanned(bool is)
 {
+    const bool was = unplanned;
     unplanned = is;
+    return was;
 }
 
 void ps_count_map(void)

@@ -224,8 +224,8 @@ static CUresult clean_flagged(struct ps_engine *e, uint64_t base, const struct p
 }
 
 /* A tail in the order of the stream, uniform from end to end, unless nobody will look. */
-static CUresult clean_tail(struct ps_engine *e, const struct ps_group *g,
-                           const struct ps_tensor *t, CUstream stream)
+static CUresult clean_tail(struct ps_engine *e, const struct ps_group *g, const struct ps_tensor *t,
+                           CUstream stream)
 {
     const struct ps_lane_slot *s = t->place->tail;
     const uint64_t base = t->slot.base + t->home_bytes;
@@ -317,9 +317,9 @@ static bool begin_aside(struct ps_engine *e, const struct ps_group *g, struct ps
     }
     t->engine = e;
     t->state = PS_MOVING;
-    ps_mapping_unplanned(true);
+    (void)ps_mapping_unplanned(true);
     CUresult r = ps_place_step_aside(e, t);
-    ps_mapping_unplanned(false);
+    (void)ps_mapping_unplanned(false);
     if (r == CUDA_SUCCESS && e->state == PS_ENGINE_READY) {
         r = clean_aside(g, t, stream);
     }
@@ -366,8 +366,8 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct 
     drop_ready(e, place->ready);
     if (g->row_mode == PS_ROW_MODE_CHECK && t->home_bytes > 0) {
         /* What is computed of it shall be uniform as well. */
-        ps_count(errors, ps_driver.cuMemsetD32Async(t->slot.base, ps_rows_fill(g), t->home_bytes / 4,
-                                                    stream) != CUDA_SUCCESS);
+        ps_count(errors, ps_driver.cuMemsetD32Async(t->slot.base, ps_rows_fill(g),
+                                                    t->home_bytes / 4, stream) != CUDA_SUCCESS);
     }
     ps_trace("group %u (%llu) allocation %u: %llx, home %llu, tail %llu of %llu, slot %ld lane %u",
              g->seg.group, (unsigned long long)g->serial, site->ordinal,

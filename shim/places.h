@@ -37,11 +37,13 @@ struct ps_lane_slot {
     bool scanned;              /* nobody can have written it since the scan that made the flags */
 };
 
-/* Memory for a tail that is aside: as large as its slot. */
+/*
+ * Memory for one tail that is aside, of any slot: of the largest, in parts of which the first few are just as large as
+ * a smaller one, since no handle can be mapped by half (CUDA_ERROR_NOT_SUPPORTED, driver 580).
+ */
 struct ps_spare {
     struct ps_spare *next;
-    CUmemGenericAllocationHandle handle;
-    uint64_t bytes;
+    CUmemGenericAllocationHandle part[PS_PLAN_SLOTS_MAX];
 };
 
 struct ps_place {
@@ -73,8 +75,11 @@ struct ps_places {
     struct ps_lane_slot *slots; /* n_lanes times n_slots */
     struct ps_slot flags;
     CUmemGenericAllocationHandle flags_handle;
-    struct ps_spare *spares; /* nothing is mapped to them */
-    uint64_t bytes;          /* of all homes, lanes, flags and spares */
+    struct ps_spare *spares;                /* nothing is mapped to them */
+    uint64_t part_bytes[PS_PLAN_SLOTS_MAX]; /* of each spare */
+    uint32_t n_parts;
+    uint64_t spare_bytes; /* their sum: the largest slot */
+    uint64_t bytes;       /* of all homes, lanes, flags and spares */
     uint32_t n_aside;
 };
 

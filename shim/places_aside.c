@@ -13,16 +13,13 @@
 #include "shim/engine_int.h"
 #include "shim/places_int.h"
 
-static struct ps_spare *pop_spare(struct ps_places *p, uint64_t bytes)
+static struct ps_spare *pop_spare(struct ps_places *p)
 {
-    for (struct ps_spare **at = &p->spares; *at != NULL; at = &(*at)->next) {
-        if ((*at)->bytes == bytes) {
-            struct ps_spare *spare = *at;
-            *at = spare->next;
-            return spare;
-        }
+    struct ps_spare *spare = p->spares;
+    if (spare != NULL) {
+        p->spares = spare->next;
     }
-    return NULL;
+    return spare;
 }
 
 static void push_spare(struct ps_places *p, struct ps_spare *spare)
@@ -31,25 +28,17 @@ static void push_spare(struct ps_places *p, struct ps_spare *spare)
     p->spares = spare;
 }
 
-/* All spares beyond one for the largest tail, taken out: nothing is aside, so nobody needs them soon. */
+/* All spares beyond one, taken out: nothing is aside, so nobody needs them soon. */
 static struct ps_spare *surplus(struct ps_engine *e, struct ps_places *p)
 {
-    struct ps_spare *out = NULL;
-    struct ps_spare **largest = &p->spares;
     if (p->n_aside > 0 || p->spares == NULL) {
         return NULL;
     }
-    for (struct ps_spare **at = &p->spares; *at != NULL; at = &(*at)->next) {
-        largest = (*at)->bytes > (*largest)->bytes ? at : largest;
-    }
-    struct ps_spare *keep = *largest;
-    *largest = keep->next;
-    out = p->spares;
-    p->spares = keep;
-    keep->next = NULL;
+    struct ps_spare *out = p->spares->next;
+    p->spares->next = NULL;
     for (const struct ps_spare *spare = out; spare != NULL; spare = spare->next) {
-        p->bytes -= spare->bytes;
-        e->chunk_bytes -= spare->bytes;
+        p->bytes -= p->spare_bytes;
+        e->chunk_bytes -= p->spare_bytes;
     }
     return out;
 }
@@ -59,60 +48,6 @@ static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes
     p->bytes += bytes;
     e->chunk_bytes += bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
-}
-
-CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
-{
-    struct ps_places *p = e->places;
-    struct ps_place *place = t->place;
-    const uint64_t base = place->slot.base + place->home_bytes;
-    const bool mapped = !place->aside;
-    const uint32_t n_peers = e->n_peers;
-    CUresult r = CUDA_SUCCESS;
-
-    ps_assert(t->state == PS_MOVING);
-    if (place->spare != NULL) {
-        return CUDA_SUCCESS;
-    }
-    place->busy = true;
-    struct ps_spare *spare = pop_spare(p, place->tail->bytes);
-    const bool made = spare == NULL;
-    struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
-    const bool over = ps_fence_done(f);
-    pthread_mutex_unlock(&ps_lock);
-    if (!over) {
-        /* It still reads through these addresses. */
-        ps_count(unplanned_waits, 1);
-        r = ps_driver.cuEventSynchronize(f->event);
-    }
-    if (r == CUDA_SUCCESS && made) {
-        spare = ps_spare_make(e, place->tail->bytes, &r);
-    }
-    bool unmapped = !mapped;
-    if (r == CUDA_SUCCESS && mapped) {
-        r = ps_memory_unmap(base, place->tail->bytes);
-        unmapped = r == CUDA_SUCCESS;
-    }
-    if (r == CUDA_SUCCESS) {
-        r = ps_place_map(e, base, spare->bytes, spare->handle);
-    }
-    pthread_mutex_lock(&ps_lock);
-    ps_fence_unref(&e->fences, f);
-    if (made && spare != NULL) {
-        count_spare(e, p, spare->bytes);
-    }
-    p->n_aside += mapped && unmapped;
-    place->aside = unmapped;
-    place->busy = false;
-    if (r == CUDA_SUCCESS) {
-        place->spare = spare;
-        if (n_peers != e->n_peers) {
-            ps_place_grant(e, place); /* a peer came while this was being mapped */
-        }
-    } else if (spare != NULL) {
-        push_spare(p, spare);
-    }
-    return r;
 }
 
 /* The tail's addresses are the lane's again; nothing runs through them. Lock let go and taken again. */
@@ -126,15 +61,15 @@ static void map_back(struct ps_engine *e, struct ps_place *place)
 
     place->busy = true;
     pthread_mutex_unlock(&ps_lock);
-    ps_mapping_unplanned(true);
+    const bool was = ps_mapping_unplanned(true);
     if (spare != NULL) {
-        r = ps_memory_unmap(base, spare->bytes);
+        r = ps_memory_unmap(base, place->tail->bytes);
     }
     const bool unmapped = r == CUDA_SUCCESS;
     if (unmapped) {
         r = ps_place_map(e, base, place->tail->bytes, place->tail->handle);
     }
-    ps_mapping_unplanned(false);
+    (void)ps_mapping_unplanned(was);
     pthread_mutex_lock(&ps_lock);
     place->busy = false;
     if (unmapped && spare != NULL) {
@@ -176,27 +111,92 @@ static bool settle_aside(struct ps_engine *e, struct ps_place *place)
     return true;
 }
 
+/* Maps back what can be. False: the places have gone. Lock let go and taken again. */
+static bool settle_all(struct ps_engine *e, struct ps_places *p)
+{
+    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
+        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
+            struct ps_place *place = &p->sets[i].places[k];
+            if (place->aside && !place->busy && settle_aside(e, place) && e->places != p) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
+{
+    struct ps_places *p = e->places;
+    struct ps_place *place = t->place;
+    const uint64_t base = place->slot.base + place->home_bytes;
+    const bool mapped = !place->aside;
+    const uint32_t n_peers = e->n_peers;
+    CUresult r = CUDA_SUCCESS;
+
+    ps_assert(t->state == PS_MOVING);
+    if (place->spare != NULL) {
+        return CUDA_SUCCESS;
+    }
+    place->busy = true;
+    if (p->spares == NULL) {
+        settle_all(e, p);
+    }
+    struct ps_spare *spare = pop_spare(p);
+    const bool made = spare == NULL;
+    struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
+    const bool over = ps_fence_done(f);
+    pthread_mutex_unlock(&ps_lock);
+    if (!over) {
+        /* It still reads through these addresses. */
+        ps_count(unplanned_waits, 1);
+        r = ps_driver.cuEventSynchronize(f->event);
+    }
+    if (r == CUDA_SUCCESS && made) {
+        spare = ps_spare_make(e, p, &r);
+    }
+    bool unmapped = !mapped;
+    if (r == CUDA_SUCCESS && mapped) {
+        r = ps_memory_unmap(base, place->tail->bytes);
+        unmapped = r == CUDA_SUCCESS;
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_spare_map(e, p, spare, base, place->tail->bytes);
+    }
+    pthread_mutex_lock(&ps_lock);
+    ps_fence_unref(&e->fences, f);
+    if (made && spare != NULL) {
+        count_spare(e, p, p->spare_bytes);
+    }
+    p->n_aside += mapped && unmapped;
+    place->aside = unmapped;
+    place->busy = false;
+    if (r == CUDA_SUCCESS) {
+        place->spare = spare;
+        if (n_peers != e->n_peers) {
+            ps_place_grant(e, place); /* a peer came while this was being mapped */
+        }
+    } else if (spare != NULL) {
+        push_spare(p, spare);
+    }
+    return r;
+}
+
 void ps_places_tidy(struct ps_engine *e)
 {
     struct ps_places *p = e->places;
     if (p == NULL || p->n_aside == 0) {
         return;
     }
-    for (uint32_t i = 0; i < p->plan.n_sets; i++) {
-        for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
-            struct ps_place *place = &p->sets[i].places[k];
-            if (place->aside && !place->busy && settle_aside(e, place) && e->places != p) {
-                return;
-            }
-        }
+    if (!settle_all(e, p)) {
+        return;
     }
     struct ps_spare *spare = surplus(e, p);
     if (spare != NULL) {
         pthread_mutex_unlock(&ps_lock);
         while (spare != NULL) {
             struct ps_spare *next = spare->next;
-            ps_driver.cuMemRelease(spare->handle);
-            free(spare);
+            ps_spare_free(p, spare);
             spare = next;
         }
         pthread_mutex_lock(&ps_lock);

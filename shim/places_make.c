@@ -158,47 +158,105 @@ static bool make_lanes(struct ps_engine *e, struct ps_places *p)
     return make_flags(e, p);
 }
 
-/* Memory for a tail that is aside; the last resort is what was freed and is not over yet. Lock not held. */
-struct ps_spare *ps_spare_make(struct ps_engine *e, uint64_t bytes, CUresult *r_p)
+void ps_spare_free(const struct ps_places *p, struct ps_spare *spare)
+{
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        if (spare->part[i] != 0) {
+            ps_driver.cuMemRelease(spare->part[i]);
+        }
+    }
+    free(spare);
+}
+
+/* Makes the parts that are not there yet. */
+static CUresult make_parts(struct ps_engine *e, const struct ps_places *p, struct ps_spare *spare)
+{
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        if (spare->part[i] == 0) {
+            const CUresult r = ps_memory_create(e, p->part_bytes[i], &spare->part[i]);
+            if (r != CUDA_SUCCESS) {
+                spare->part[i] = 0;
+                return r;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+struct ps_spare *ps_spare_make(struct ps_engine *e, const struct ps_places *p, CUresult *r_p)
 {
     struct ps_spare *spare = calloc(1, sizeof(*spare));
     if (spare == NULL) {
         *r_p = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
-    spare->bytes = bytes;
-    *r_p = ps_memory_create(e, bytes, &spare->handle);
+    *r_p = make_parts(e, p, spare);
     if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
         ps_memory_trim_pool(e);
         ps_memory_release_idle(e);
-        *r_p = ps_memory_create(e, bytes, &spare->handle);
+        *r_p = make_parts(e, p, spare);
     }
     if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
         ps_count(host_syncs, 1);
         ps_driver.cuCtxSynchronize();
         ps_memory_release_idle(e);
-        *r_p = ps_memory_create(e, bytes, &spare->handle);
+        *r_p = make_parts(e, p, spare);
     }
     if (*r_p != CUDA_SUCCESS) {
-        free(spare);
+        ps_spare_free(p, spare);
         return NULL;
     }
     return spare;
 }
 
-/* One spare for the largest tail: no touch can fail for want of it. */
+CUresult ps_spare_map(const struct ps_engine *e, const struct ps_places *p,
+                      const struct ps_spare *spare, uint64_t base, uint64_t bytes)
+{
+    CUresult r = CUDA_SUCCESS;
+    uint64_t at = 0;
+    for (uint32_t i = 0; r == CUDA_SUCCESS && at < bytes; i++) {
+        ps_assert(i < p->n_parts);
+        ps_count_map();
+        r = ps_driver.cuMemMap(base + at, p->part_bytes[i], 0, spare->part[i], 0);
+        at += r == CUDA_SUCCESS ? p->part_bytes[i] : 0;
+    }
+    ps_assert(r != CUDA_SUCCESS || at == bytes);
+    if (r == CUDA_SUCCESS) {
+        r = ps_memory_access(e, base, bytes);
+    }
+    if (r != CUDA_SUCCESS && at > 0) {
+        (void)ps_memory_unmap(base, at);
+    }
+    return r;
+}
+
+/* The sizes of the slots, each once and smallest first, are the ends of the parts. */
+static void cut_parts(struct ps_places *p)
+{
+    for (;;) {
+        uint64_t next = UINT64_MAX;
+        for (uint32_t i = 0; i < p->plan.n_slots; i++) {
+            const uint64_t bytes = p->plan.slot_bytes[i];
+            next = bytes > p->spare_bytes && bytes < next ? bytes : next;
+        }
+        if (next == UINT64_MAX) {
+            return;
+        }
+        p->part_bytes[p->n_parts++] = next - p->spare_bytes;
+        p->spare_bytes = next;
+    }
+}
+
+/* One spare: no touch can fail for want of it. */
 static bool hold_spare(struct ps_engine *e, struct ps_places *p)
 {
-    uint64_t largest = 0;
     CUresult r;
-    for (uint32_t i = 0; i < p->plan.n_slots; i++) {
-        largest = p->plan.slot_bytes[i] > largest ? p->plan.slot_bytes[i] : largest;
-    }
-    if (largest == 0) {
+    cut_parts(p);
+    if (p->n_parts == 0) {
         return true;
     }
-    p->spares = ps_spare_make(e, largest, &r);
-    p->bytes += p->spares != NULL ? largest : 0;
+    p->spares = ps_spare_make(e, p, &r);
+    p->bytes += p->spares != NULL ? p->spare_bytes : 0;
     return p->spares != NULL;
 }
 
@@ -238,7 +296,7 @@ uint64_t ps_places_pages(const struct ps_engine *e, const struct ps_places *p)
     return pages;
 }
 
-static void free_place(struct ps_engine *e, struct ps_place *place)
+static void free_place(struct ps_engine *e, const struct ps_places *p, struct ps_place *place)
 {
     bool stuck = false;
     if (place->slot.bytes == 0) {
@@ -252,8 +310,7 @@ static void free_place(struct ps_engine *e, struct ps_place *place)
         stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
                     CUDA_SUCCESS ||
                 stuck;
-        ps_driver.cuMemRelease(place->spare->handle);
-        free(place->spare);
+        ps_spare_free(p, place->spare);
     }
     if (place->tail != NULL && !place->aside) {
         stuck = ps_memory_unmap(place->slot.base + place->home_bytes, place->tail->bytes) !=
@@ -273,7 +330,7 @@ void ps_places_free(struct ps_engine *e, struct ps_places *p)
 {
     for (uint32_t i = 0; i < p->plan.n_sets; i++) {
         for (uint32_t k = 0; k < p->sets[i].n_places; k++) {
-            free_place(e, &p->sets[i].places[k]);
+            free_place(e, p, &p->sets[i].places[k]);
         }
         free(p->sets[i].places);
     }
@@ -297,8 +354,7 @@ void ps_places_free(struct ps_engine *e, struct ps_places *p)
     while (p->spares != NULL) {
         struct ps_spare *spare = p->spares;
         p->spares = spare->next;
-        ps_driver.cuMemRelease(spare->handle);
-        free(spare);
+        ps_spare_free(p, spare);
     }
     free(p->sets);
     free(p->slots);
