@@ -48,7 +48,7 @@ struct ps_row_layout {
 
 /*
  * Of a tensor of so many bytes. False: its size does not fit the capacity, so nothing is known of it. Rows so narrow
- * that 32 of them are no more than an eighth of a page go by 32: they may be scale factors, of which one serves 32 rows.
+ * that 32 of them are no more than an eighth of a page go by 32: they may be scale factors, of which one serves 32.
  */
 bool ps_row_layout_of(uint64_t bytes, uint32_t capacity, uint64_t page_bytes,
                       struct ps_row_layout *layout_p);

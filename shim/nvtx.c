@@ -137,7 +137,7 @@ static unsigned encode(uint32_t c, char out[4])
     return 4;
 }
 
-/* As UTF-8, cut at the buffer's end. */
+/* As UTF-8, cut at the buffer's end, or before the field that does not fit: half a number would be another one. */
 static const char *narrow(const wchar_t *wide, char buf[NAME_MAX_BYTES])
 {
     unsigned n = 0;
@@ -146,6 +146,11 @@ static const char *narrow(const wchar_t *wide, char buf[NAME_MAX_BYTES])
         n += encode((uint32_t)*wide, buf + n);
     }
     buf[n] = '\0';
+    char *const field = wide != NULL && *wide != L'\0' ? strrchr(buf, ';') : NULL;
+
+    if (field != NULL) {
+        *field = '\0';
+    }
     return buf;
 }
 

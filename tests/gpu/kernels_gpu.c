@@ -156,6 +156,92 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
     scene_fini(&s);
 }
 
+/* ---- rows ---- */
+
+/* Counts at random, some below 0 and beyond the most. How many pages are stored; dead ones come back as poison. */
+static uint64_t count_rows(struct scene *s, CUdeviceptr counts, bool trusted)
+{
+    int64_t n[PS_BATCH_MAX];
+    uint64_t n_live = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct tensor *t = &s->tensors[i];
+        struct ps_batch_item *item = &s->batch.items[i];
+
+        n[i] = (int64_t)(random_word() % 1300) - 100;
+        item->rows = counts + i * sizeof(n[0]);
+        item->before = i % 2 == 0 ? 0 : random_word() % t->bytes;
+        item->rows_max = 1024;
+        item->unit_shift = i % 3 == 0 ? 5 : 0;
+        item->unit_bytes = (uint32_t)((item->before + t->bytes) >> (10 - item->unit_shift)) + 1;
+        item->outcome = i;
+        item->rows_kind = (i % 4 < 2 ? PS_ROWS_I32 : 0) | (trusted ? PS_ROWS_TRUSTED : 0);
+        const uint64_t valid = ps_batch_item_valid(item, n[i]);
+        const uint64_t whole = (valid + s->page_bytes - 1) / s->page_bytes * s->page_bytes;
+
+        n_live += trusted ? whole / s->page_bytes : t->n_pages;
+        if (!trusted || whole >= t->bytes) {
+            n_live -= t->n_uniform; /* at most the last one: 16 bytes are uniform */
+        }
+        if (trusted && whole < t->bytes) {
+            memset(s->want + t->offset + whole, (int)(POISON_WORD & 0xff), t->bytes - whole);
+        }
+    }
+    MUST(extra.cuMemcpyHtoD(counts, n, s->n * sizeof(n[0])));
+    return n_live;
+}
+
+/* Not trusted, random data lies behind the rows, and the ledgers say so, where there is room for it. */
+static void check_beyond(const struct scene *s, bool trusted)
+{
+    int64_t n[PS_BATCH_MAX];
+    bool ok = true;
+
+    MUST(extra.cuMemcpyDtoH(n, s->batch.items[0].rows, s->n * sizeof(n[0])));
+    for (uint32_t i = 0; i < s->n; i++) {
+        const uint64_t valid = ps_batch_item_valid(&s->batch.items[i], n[i]);
+        const bool room = s->tensors[i].bytes >= valid + 48; /* two words that are not alike */
+        const bool told = (s->ledgers[i] & PS_LEDGER_BEYOND) != 0;
+
+        ok = ok && (trusted ? !told : told || !room);
+    }
+    check(ok, s, "the ledgers tell of data behind the rows");
+}
+
+static void run_rows(const struct ps_kernels *k, const struct streams *st)
+{
+    static const struct content random_only = {0, 0};
+    CUdeviceptr memory = 0;
+
+    MUST(extra.cuMemAlloc(&memory, PS_BATCH_MAX * (8 + sizeof(struct ps_row_outcome))));
+    MUST(drv.cuMemsetD32Async(memory, 0, PS_BATCH_MAX * (8 + sizeof(struct ps_row_outcome)) / 4,
+                              CU_STREAM_LEGACY));
+    for (int round = 0; round < 8; round++) {
+        const bool trusted = round % 4 != 3;
+        struct scene s;
+
+        scene_init(&s, 1u << round % 4 << round % 3, 512u << 3 * (round % 4), options.case_bytes,
+                   &random_only);
+        scene_create(&s, k);
+        next_seq(&s);
+        s.batch.outcomes = memory + PS_BATCH_MAX * 8;
+        const uint64_t n_live = count_rows(&s, memory, trusted);
+        MUST(ps_kernels_stash(&drv, k, st->out, &s.batch));
+        MUST(drv.cuStreamSynchronize(st->out));
+        scene_took(&s, &s.batch, n_live);
+        check_beyond(&s, trusted);
+        poison(&s, st->out);
+        MUST(drv.cuStreamSynchronize(st->out));
+        MUST(ps_kernels_restore(&drv, k, st->in, &s.batch));
+        MUST(ps_kernels_drop(&drv, k, st->in, &s.batch));
+        MUST(drv.cuStreamSynchronize(st->in));
+        check_region(&s, "rows come back, and nothing else");
+        check_all_free(&s);
+        scene_fini(&s);
+    }
+    MUST(extra.cuMemFree(memory));
+}
+
 /* ---- timed runs ---- */
 
 enum timed { T_STASH, T_RESTORE, T_DROP, T_CLEAN, T_CLEAN_NONE, T_COPY, N_TIMED };
@@ -441,6 +527,7 @@ int main(int argc, char **argv)
     load_kernels(&k);
     run_cases(&k, &st);
     run_both_ends(&k, &st);
+    run_rows(&k, &st);
     time_content("random", &random_only, &k, &st, false);
     time_content("half_uniform", &half, &k, &st, false);
     time_content("uniform", &uniform, &k, &st, false);

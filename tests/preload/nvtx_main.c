@@ -6,6 +6,7 @@
  */
 #include <nvtx3/nvToolsExt.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "tests/preload/preloaded.h"
 
@@ -59,6 +60,20 @@ static void ranges(int chained)
     nvtxRangePushEx(NULL);
     EXPECT(strcmp(d->log, "push wide;push also;push ;push ;") == 0);
     EXPECT(d->depth == 4);
+    d->log[0] = '\0';
+
+    /* A field that does not fit is left out whole. */
+    static const wchar_t fields[] = L";tokens=0x10;capacity=12345678";
+    wchar_t wide[300];
+    char log[300];
+
+    wmemset(wide, L'x', 230);
+    wcscpy(wide + 230, fields);
+    nvtxRangePushW(wide);
+    memset(log, 'x', 235);
+    memcpy(log, "push ", 5);
+    strcpy(log + 235, ";tokens=0x10;");
+    EXPECT(strcmp(d->log, log) == 0);
 }
 
 static void injected(void)
