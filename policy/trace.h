@@ -90,6 +90,8 @@ struct ps_trace_context {
     struct ps_segment segment;
     uint64_t other_bytes, region_bytes; /* live; region_bytes: of tensors */
     uint64_t peak_bytes;                /* of both */
+    uint64_t begin_ns;                  /* of the step */
+    uint64_t kind_ns[PS_KINDS_MAX];     /* from one begin to the next, the latest; 0: not known */
     uint32_t n_steps, n_incomplete, n_tensors;
 };
 

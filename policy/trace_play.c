@@ -76,6 +76,17 @@ static void count_cut(struct ps_trace_context *c, const struct ps_cut *cut)
     }
 }
 
+/* The next step begins. */
+static void time_cut(struct ps_trace_context *c, const struct ps_cut *cut, uint64_t time_ns)
+{
+    if (cut->cut && cut->kind != PS_KIND_NONE) {
+        c->kind_ns[cut->kind] = time_ns - c->begin_ns;
+    }
+    if (cut->cut || c->n_steps == 0) {
+        c->begin_ns = time_ns;
+    }
+}
+
 /* ---- ranges ---- */
 
 /* Number of a region's name, from 1; 0: it does not match. */
@@ -115,6 +126,7 @@ static void play_push(struct playing *p, const struct ps_trace_event *e, struct 
     if (p->settings->step[0] != '\0' && fnmatch(p->settings->step, range, 0) == 0) {
         ps_segment_step(&c->segment, e->time_ns, &cut);
         count_cut(c, &cut);
+        time_cut(c, &cut, e->time_ns);
     }
     const enum ps_region_act act = ps_region_stack_push(&th->stack, name);
 
@@ -126,6 +138,7 @@ static void play_push(struct playing *p, const struct ps_trace_event *e, struct 
         th->group_context = th->context;
         th->group = ps_segment_push(&c->segment, name, e->time_ns, &cut);
         count_cut(c, &cut);
+        time_cut(c, &cut, e->time_ns);
     }
 }
 

@@ -17,11 +17,13 @@
 #define MILLION 1000000u
 
 enum flag {
-    FLAG_CAPACITY = 256,
+    FLAG_BUDGET = 256,
+    FLAG_CAPACITY,
     FLAG_CONTEXT,
     FLAG_GRANULARITY,
     FLAG_JSON,
     FLAG_KIND,
+    FLAG_LINK,
     FLAG_MIN_BYTES,
     FLAG_MOVED,
     FLAG_PAGE,
@@ -33,11 +35,13 @@ enum flag {
 };
 
 static const struct option flags[] = {
+    {"budget", required_argument, NULL, FLAG_BUDGET},
     {"capacity", required_argument, NULL, FLAG_CAPACITY},
     {"context", required_argument, NULL, FLAG_CONTEXT},
     {"granularity", required_argument, NULL, FLAG_GRANULARITY},
     {"json", no_argument, NULL, FLAG_JSON},
     {"kind", required_argument, NULL, FLAG_KIND},
+    {"link-rate", required_argument, NULL, FLAG_LINK},
     {"min-bytes", required_argument, NULL, FLAG_MIN_BYTES},
     {"moved-percent", required_argument, NULL, FLAG_MOVED},
     {"page-bytes", required_argument, NULL, FLAG_PAGE},
@@ -55,10 +59,14 @@ static void print_help(void)
     puts(
         "Usage: pagedstash replay [OPTION...] TRACE\n\n"
         "Makes the plan for the steps in TRACE (of `pagedstash run --trace=DIR`) and prints its\n"
-        "memory, the bytes it moves in a step, and the lower bounds of both. Needs no CUDA.\n\n"
+        "memory, the bytes it moves in a step, and the lower bounds of both; then the least memory\n"
+        "that the step needs, and what spills with less than the plan asks for. Needs no CUDA.\n\n"
         "  --capacity=<number>        rows of a buffer over the rows in it on average: where valid\n"
         "                             bytes are not told, 1/CAPACITY of each tensor is taken for valid\n"
         "  --valid-fraction=<number>  the same as a fraction, from 0 to 1\n"
+        "  --budget=<size>            of homes and device pages: what spills then, and waits; unset:\n"
+        "                             several are tried\n"
+        "  --link-rate=<number>       to the host and back, GB/s each way, default '55'\n"
         "  --granularity=<size>       of mappings, default '2M'\n"
         "  --page-bytes=<size>        of a page, default '256K'\n"
         "  --moved-percent=<0..100>   of the valid bytes that may move, default '10'\n"
@@ -154,6 +162,18 @@ static bool set_fraction(struct ps_replay_args *a, int code, const char *text)
     return true;
 }
 
+/* GB/s, up to a thousand. */
+static bool set_link(struct ps_replay_args *a, const char *text)
+{
+    uint64_t value;
+
+    if (!parse_decimal(text, &value) || value == 0 || value > 1000 * (uint64_t)MILLION) {
+        return false;
+    }
+    a->link_rate = value * 1000;
+    return true;
+}
+
 static bool set_count(struct ps_replay_args *a, int code, const char *text)
 {
     uint64_t value;
@@ -195,6 +215,10 @@ static bool set_flag(struct ps_replay_args *a, int code, const char *text)
         return parse_power(text, 512, &a->plan.page_bytes);
     case FLAG_MIN_BYTES:
         return ps_size_parse(text, &a->trace.min_bytes) && a->trace.min_bytes > 0;
+    case FLAG_BUDGET:
+        return ps_size_parse(text, &a->budget) && a->budget < UINT64_C(1) << 50;
+    case FLAG_LINK:
+        return set_link(a, text);
     case FLAG_REGIONS:
         a->trace.regions = text;
         return true;
@@ -233,7 +257,7 @@ static int parse_args(int argc, char **argv, struct ps_replay_args *a)
         if (!set_flag(a, code, optarg)) {
             char what[64];
 
-            snprintf(what, sizeof(what), "bad value for '--%s':", flags[code - FLAG_CAPACITY].name);
+            snprintf(what, sizeof(what), "bad value for '--%s':", flags[code - FLAG_BUDGET].name);
             return usage(what, optarg);
         }
     }
@@ -392,14 +416,17 @@ static int plan_it(struct ps_replay *r)
     default:
         return fail("the steps cannot be planned: their events do not go together");
     }
-    bool ok = ps_replay_bound(r, &r->moved_bound);
+    struct ps_replay_spill spill;
+    bool ok = ps_replay_bound(r, &r->moved_bound) && ps_replay_spill(r, largest_step(r), &spill);
 
+    r->spill = &spill;
     if (!ok) {
-        fail("no memory for the bound");
+        fail("no memory for the bounds");
     } else {
         ok = r->args->json ? ps_replay_print_json(r) : ps_replay_print(r);
         ok = (r->args->svg == NULL || ps_replay_draw(r, r->args->svg, largest_step(r))) && ok;
     }
+    r->spill = NULL;
     ps_plan_fini(&r->plan);
     return ok ? 0 : 1;
 }
@@ -440,6 +467,8 @@ int cmd_replay(int argc, char **argv)
                  .page_bytes = UINT64_C(256) << 10,
                  .moved_percent = 10,
                  .pool_percent = 10},
+        .budget = UINT64_MAX,
+        .link_rate = UINT64_C(55000000000),
         .context = UINT64_MAX,
         .kind = PS_TRACE_NONE,
     };

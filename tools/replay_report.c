@@ -307,6 +307,59 @@ static void print_moves(const struct ps_replay *r)
     printf("  %-14s %14u  returns that could not be ahead\n", "late", p->n_late);
 }
 
+static void milliseconds(uint64_t ns, char buf[24])
+{
+    snprintf(buf, 24, "%" PRIu64 ".%02u ms", ns / 1000000, (unsigned)(ns / 10000 % 100));
+}
+
+static void print_least(const struct ps_replay_spill *s)
+{
+    puts("\nleast memory");
+    row("outside", s->other_bytes, "the job holds outside its regions");
+    row("group", s->group_bytes, "of tensors, the largest");
+    row("lane", s->lane_bytes, "for tails");
+    row("floor", s->other_bytes + s->group_bytes + s->lane_bytes, "of the three: less does not do");
+}
+
+static void print_budgets(const struct ps_replay *r)
+{
+    const struct ps_replay_spill *s = r->spill;
+    char text[24];
+
+    puts("\nless memory for homes and pages; the rest spills");
+    if (s->step_ns == 0) {
+        puts("  the trace has no times");
+        return;
+    }
+    milliseconds(s->step_ns, text);
+    printf("  a step takes %s%s; the link carries %" PRIu64 " MB/s each way\n", text,
+           s->stretched ? " (calls of backward spread to its end)" : "",
+           r->args->link_rate / 1000000);
+    printf("  %12s %12s %12s %12s %12s %12s %10s %12s %10s\n", "homes+pages", "homes", "lanes",
+           "peak", "spilled", "on the host", "waits", "whole first", "bound");
+    for (uint32_t i = 0; i < s->n_budgets; i++) {
+        const struct ps_replay_budget *b = &s->budgets[i];
+        const uint64_t sizes[] = {b->bytes,      b->home_bytes, b->lane_bytes,
+                                  b->peak_bytes, b->out_bytes,  b->host_bytes};
+        char waits[3][24];
+
+        fputs(" ", stdout);
+        for (uint32_t k = 0; k < 6; k++) {
+            printf(" %12s", size_text(sizes[k], text));
+        }
+        milliseconds(b->wait_ns, waits[0]);
+        milliseconds(b->first_come_ns, waits[1]);
+        milliseconds(b->bound_ns, waits[2]);
+        printf(" %10s %12s %10s\n", waits[0], waits[1], waits[2]);
+    }
+    if (s->n_budgets == 0) {
+        puts("  no homes are so small");
+    }
+    puts(
+        "  waits: what is needed last goes first; whole first: whole tensors, first come on the device; bound: no "
+        "rule waits less");
+}
+
 bool ps_replay_print(const struct ps_replay *r)
 {
     const struct ps_plan *p = &r->plan;
@@ -320,11 +373,14 @@ bool ps_replay_print(const struct ps_replay *r)
     row("homes", p->home_bytes, "of all sets");
     row("lanes", p->lane_bytes, "of all tails");
     row("pages", p->pool_bytes, "pool on the device");
-    row("temporaries", p->temporary_bytes, "large ones that are kept");
+    row("temporaries", p->temporary_bytes, "large ones, of the job's own allocator");
+    row("spare", p->spare_bytes, "for one tail aside");
     row("sinks", p->group_tail_bytes, "of host memory for each group that is out");
     printf("  %-14s %14u\n", "lanes", p->n_lanes);
     printf("  %-14s %14u\n", "sets", p->n_sets);
     print_moves(r);
+    print_least(r->spill);
+    print_budgets(r);
     print_sites(r);
     return fflush(stdout) == 0;
 }
@@ -423,6 +479,42 @@ static void json_plan(struct ps_json *j, const struct ps_replay *r)
     ps_json_close(j, '}');
 }
 
+static void json_spill(struct ps_json *j, const struct ps_replay *r)
+{
+    const struct ps_replay_spill *s = r->spill;
+
+    ps_json_open(j, "least", '{');
+    ps_json_u64(j, "outside_bytes", s->other_bytes);
+    ps_json_u64(j, "group_bytes", s->group_bytes);
+    ps_json_u64(j, "lane_bytes", s->lane_bytes);
+    ps_json_u64(j, "floor_bytes", s->other_bytes + s->group_bytes + s->lane_bytes);
+    ps_json_close(j, '}');
+    ps_json_open(j, "spill", '{');
+    ps_json_u64(j, "step_ns", s->step_ns);
+    ps_json_bool(j, "stretched", s->stretched);
+    ps_json_u64(j, "link_bytes_per_s", r->args->link_rate);
+    ps_json_open(j, "budgets", '[');
+    for (uint32_t i = 0; i < s->n_budgets; i++) {
+        const struct ps_replay_budget *b = &s->budgets[i];
+
+        ps_json_open(j, NULL, '{');
+        ps_json_u64(j, "bytes", b->bytes);
+        ps_json_u64(j, "moved_percent", b->moved_percent);
+        ps_json_u64(j, "home_bytes", b->home_bytes);
+        ps_json_u64(j, "pool_bytes", b->pool_bytes);
+        ps_json_u64(j, "lane_bytes", b->lane_bytes);
+        ps_json_u64(j, "peak_bytes", b->peak_bytes);
+        ps_json_u64(j, "out_bytes", b->out_bytes);
+        ps_json_u64(j, "host_bytes", b->host_bytes);
+        ps_json_u64(j, "wait_ns", b->wait_ns);
+        ps_json_u64(j, "first_come_wait_ns", b->first_come_ns);
+        ps_json_u64(j, "bound_wait_ns", b->bound_ns);
+        ps_json_close(j, '}');
+    }
+    ps_json_close(j, ']');
+    ps_json_close(j, '}');
+}
+
 bool ps_replay_print_json(const struct ps_replay *r)
 {
     static char buffer[16384];
@@ -433,6 +525,7 @@ bool ps_replay_print_json(const struct ps_replay *r)
     json_trace(&j, r);
     json_settings(&j, r->args);
     json_plan(&j, r);
+    json_spill(&j, r);
     ps_json_close(&j, '}');
     return ps_json_finish(&j);
 }
