@@ -60,7 +60,7 @@ CUresult ps_hook_alloc_async(PFN_cuMemAllocAsync_v11020 real, bool ptds, CUdevic
     CUresult r = real(ptr_p, bytes, stream);
 
     r = ps_hook_again(r) ? real(ptr_p, bytes, stream) : r;
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS && ptr_p != NULL) {
         ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
     }
     return r;
@@ -76,7 +76,7 @@ CUresult ps_hook_alloc_from_pool(PFN_cuMemAllocFromPoolAsync_v11020 real, bool p
     CUresult r = real(ptr_p, bytes, pool, stream);
 
     r = ps_hook_again(r) ? real(ptr_p, bytes, pool, stream) : r;
-    if (r == CUDA_SUCCESS) {
+    if (r == CUDA_SUCCESS && ptr_p != NULL) {
         ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
     }
     return r;
