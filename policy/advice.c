@@ -144,9 +144,10 @@ static void unused_pages(const struct telling *t, const struct ps_advice_facts *
          MIB(unused), MIB(f->pool_bytes), MIB(budget));
 }
 
-void ps_advise(const struct ps_advice_facts *f, ps_advice_fn *to, void *arg)
+void ps_advise(const struct ps_advice_facts *facts, ps_advice_fn *tell_to, void *arg)
 {
-    const struct telling t = {to, arg};
+    const struct ps_advice_facts *f = facts;
+    const struct telling t = {tell_to, arg};
 
     for (uint32_t i = 0; i < f->n_regions && i < PS_ADVICE_REGIONS_MAX; i++) {
         if (f->regions[i].n_over != 0) {

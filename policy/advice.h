@@ -58,6 +58,6 @@ enum ps_advice {
 
 /* weight: how bad it is, among advice of the same kind. */
 typedef void ps_advice_fn(void *arg, enum ps_advice kind, uint64_t weight, const char *line);
-void ps_advise(const struct ps_advice_facts *facts, ps_advice_fn *tell, void *arg);
+void ps_advise(const struct ps_advice_facts *facts, ps_advice_fn *tell_to, void *arg);
 
 #endif

@@ -273,6 +273,7 @@ SITES = [
     ("place_stepping_aside_is_busy", "pin", "shim/places_aside.c", "ps_place_step_aside", "place->busy = true;", "(void)0;"),
     ("place_being_mapped_back_is_busy", "pin", "shim/places_aside.c", "map_back", "place->busy = true;", "(void)0;"),
     ("one_thread_plans", "pin", "shim/engine_adopt.c", "ps_learn_cut", "l->busy = true;", "(void)0;"),
+    ("nobody_plans_while_it_is_forgotten", "pin", "shim/engine_adopt.c", "forget", "l->busy = true;", "(void)0;"),
     ("nobody_plans_while_places_go", "pin", "shim/engine_adopt.c", "ps_learn_release", "l->busy = true;", "(void)0;"),
     ("places_in_use_do_not_go", "pin", "shim/engine_adopt.c", "take_down", " || !ps_places_idle(p)", ""),
     ("group_is_found_again_after_a_wait", "pin", "shim/engine_move.c", "ps_move_out_marked",
@@ -376,6 +377,11 @@ UNORDERED = {
         "const CUresult r = ps_wait_bounded(f->event);": "pace, as above",
         "if (!ps_fence_done(f)) {": "pace: pages count as free only once ps_pool_poll has seen the drop's end",
         "const bool done = ps_wait_bounded(f->event) == CUDA_SUCCESS;": "pace, as above",
+    },
+    "shim/pagepool.c": {
+        "const bool idle = ps_fence_done(p->pushed);": "pace: whether pages may become others is asked behind the wait",
+        "struct ps_fence *f = idle && !ps_fence_done(p->pushed) ? ps_fence_ref(p->pushed) : NULL;": "as above",
+        "(void)ps_wait_bounded(f->event);": "as above",
     },
     "shim/engine_release.c": {
         "if (!ps_fence_done(t->ready[i])) {": "chooses what to wait for; collect_idle looks again before it releases",

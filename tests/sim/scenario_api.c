@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that uses pagedstash.h where it finds it: scenario_api steps|found|enable|reset|pages|wide|need|untold. Whatever
- * it asks for, it computes the same; what it is told is checked here.
+ * A job that uses pagedstash.h where it finds it: scenario_api steps|found|enable|reset|pages|wide|need|untold.
+ * Whatever it asks for, it computes the same; what it is told is checked here.
  */
 #include <dlfcn.h>
 
