@@ -49,12 +49,8 @@ static void find_group(const struct ps_plan_step *s, uint64_t *live, struct ps_r
 
 /* ---- times ---- */
 
-/*
- * Times are those of the calls. A host that waits for the device at the end of a step only enqueues backward far ahead
- * of it; then backward is spread over what is left of the step. False: there are no times.
- */
-static bool find_times(const struct ps_replay *r, uint32_t step, uint64_t *times,
-                       struct ps_replay_spill *out)
+bool ps_replay_times(const struct ps_replay *r, uint32_t step, uint64_t *times,
+                     struct ps_replay_spill *out)
 {
     const struct ps_plan_step *s = &r->steps[step];
     const uint64_t length = r->context->kind_ns[r->kinds[step]];
@@ -195,7 +191,7 @@ bool ps_replay_spill(const struct ps_replay *r, uint32_t step, struct ps_replay_
         find_least(r, spill_p);
         find_group(a.step, live, spill_p);
     }
-    if (ok && find_times(r, step, a.times, spill_p)) {
+    if (ok && ps_replay_times(r, step, a.times, spill_p)) {
         for (uint32_t i = 0; i <= PERCENTS && ok; i++) {
             const uint32_t percent = i == 0 ? r->args->plan.moved_percent : i * 100 / PERCENTS;
 

@@ -65,10 +65,11 @@ struct drawing {
     uint64_t *set_home;      /* offset of each set's home */
     uint64_t *sink;          /* bytes of sinks in use, at each event */
     struct ps_replay_name names[NAMES_MAX];
-    uint64_t base[N_AREAS]; /* where each area begins */
-    uint64_t top_bytes;     /* the scale's end */
-    uint64_t sink_bytes;    /* now */
-    uint32_t n_names, at;
+    uint64_t base[N_AREAS];       /* where each area begins */
+    uint64_t top_bytes;           /* the scale's end */
+    uint64_t sink_bytes;          /* now */
+    uint32_t n_names, at, number; /* of the step */
+    uint64_t *times;              /* of the events */
     bool timed;
     bool failed; /* no memory */
 };
@@ -82,10 +83,10 @@ static double x_of(const struct drawing *d, uint32_t event)
     if (!d->timed) {
         return LEFT + WIDTH * event / (last == 0 ? 1 : last);
     }
-    const uint64_t end = d->step->events[last].time_ns;
+    const uint64_t end = d->times[last];
 
-    return LEFT + WIDTH * (double)d->step->events[event > last ? last : event].time_ns /
-                      (double)(end == 0 ? 1 : end);
+    return LEFT +
+           WIDTH * (double)d->times[event > last ? last : event] / (double)(end == 0 ? 1 : end);
 }
 
 static double y_of(const struct drawing *d, uint64_t bytes)
@@ -362,7 +363,9 @@ static void on_pop(struct drawing *d, uint32_t group)
     struct shown *s = &d->groups[group];
 
     ps_lanes_close(&d->rules, &s->lanes);
-    (void)ps_lanes_leave(&d->rules, &s->lanes);
+    if (ps_lanes_leave(&d->rules, &s->lanes)) {
+        leave(d, &s->lanes);
+    }
     if (s->home_from != NONE && s->n_live == 0) {
         die(d, group);
     }
@@ -511,7 +514,7 @@ static void draw_axes(const struct drawing *d)
                 LEFT - 5, y_of(d, at), LEFT, y_of(d, at), LEFT - 8, y_of(d, at) + 4,
                 mib ? at >> 20 : at >> 10, mib ? "MiB" : "KiB");
     }
-    const uint64_t ns = d->step->events[d->step->n_events - 1].time_ns;
+    const uint64_t ns = d->times[d->step->n_events - 1];
 
     fprintf(d->f,
             "<rect class=\"frame\" x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\"/>\n"
@@ -553,21 +556,23 @@ static void set_areas(struct drawing *d)
 static bool prepare(struct drawing *d)
 {
     const struct ps_plan_step *s = d->step;
+    struct ps_replay_spill times;
 
+    d->times = calloc(s->n_events + 1u, sizeof(*d->times));
     d->groups = calloc(s->n_groups + 1u, sizeof(*d->groups));
     d->temporary = calloc(s->n_tensors + 1u, sizeof(*d->temporary));
     d->born = calloc(s->n_tensors + 1u, sizeof(*d->born));
     d->set_home = calloc(d->r->plan.n_sets + 1u, sizeof(*d->set_home));
     d->sink = calloc(s->n_events + 1u, sizeof(*d->sink));
-    if (d->groups == NULL || d->temporary == NULL || d->born == NULL || d->set_home == NULL ||
-        d->sink == NULL) {
+    if (d->times == NULL || d->groups == NULL || d->temporary == NULL || d->born == NULL ||
+        d->set_home == NULL || d->sink == NULL) {
         return false;
     }
     for (uint32_t g = 0; g < s->n_groups; g++) {
         d->groups[g].lanes.stash = d->moves->stash[g];
         d->groups[g].home_from = d->groups[g].tail_from = d->groups[g].out_from = NONE;
     }
-    d->timed = s->events[s->n_events - 1].time_ns != 0;
+    d->timed = ps_replay_times(d->r, d->number, d->times, &times);
     set_areas(d);
     return ps_plan_lanes(&d->r->plan, &d->rules) == PS_OK;
 }
@@ -594,7 +599,8 @@ bool ps_replay_draw(const struct ps_replay *r, const char *path, uint32_t step)
 {
     static struct drawing d; /* names: too much for the stack */
 
-    d = (struct drawing){.r = r, .step = &r->steps[step], .moves = &r->plan.moves[step]};
+    d = (struct drawing){
+        .r = r, .step = &r->steps[step], .number = step, .moves = &r->plan.moves[step]};
     d.f = fopen(path, "we");
     if (d.f == NULL) {
         fprintf(stderr, "pagedstash replay: cannot write '%s': %s\n", path, strerror(errno));
@@ -614,6 +620,7 @@ bool ps_replay_draw(const struct ps_replay *r, const char *path, uint32_t step)
         fprintf(stderr, "pagedstash replay: cannot write '%s': %s\n", path, strerror(errno));
     }
     ps_lanes_fini(&d.rules);
+    free(d.times);
     free(d.groups);
     free(d.temporary);
     free(d.born);
