@@ -14,6 +14,8 @@
 #define WORTH_BYTES       (UINT64_C(64) << 20)
 #define MIB(_bytes)       (((_bytes) + (UINT64_C(1) << 19)) >> 20)
 
+__extension__ typedef unsigned __int128 wide;
+
 struct telling {
     ps_advice_fn *tell;
     void *arg;
@@ -35,7 +37,7 @@ static void tell(const struct telling *t, enum ps_advice kind, uint64_t weight, 
 
 static uint64_t percent_up(uint64_t of, uint64_t to)
 {
-    return (uint64_t)(((__extension__(unsigned __int128) of) * 100 + to - 1) / to);
+    return (uint64_t)(((wide)of * 100 + to - 1) / to);
 }
 
 static void over_capacity(const struct telling *t, const struct ps_advice_region *r)
@@ -64,7 +66,7 @@ static uint64_t rows_used(const struct ps_advice_region *r)
     if (r->needed != 0) {
         return r->needed;
     }
-    return (uint64_t)((__extension__(unsigned __int128) r->capacity) * r->used_ppm / 1000000);
+    return (uint64_t)((wide)r->capacity * r->used_ppm / 1000000);
 }
 
 static void large_capacity(const struct telling *t, const struct ps_advice_region *r)

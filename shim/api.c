@@ -40,7 +40,7 @@ static bool poll_engines(CUcontext current)
 VISIBLE int pagedstash_status(struct pagedstash_status *status)
 {
     struct pagedstash_status told = {0};
-    struct ps_guard guard;
+    struct ps_guard guard = {0};
 
     if (status == NULL || status->size < offsetof(struct pagedstash_status, step)) {
         return PAGEDSTASH_INVALID;
@@ -78,7 +78,7 @@ VISIBLE int pagedstash_enable(int enabled)
 
 VISIBLE int pagedstash_step(void)
 {
-    struct ps_guard guard;
+    struct ps_guard guard = {0};
 
     if (!active()) {
         return PAGEDSTASH_INACTIVE;

@@ -9,6 +9,8 @@
 #include "shim/pagedstash.h"
 #include "shim/rows.h"
 
+__extension__ typedef unsigned __int128 wide;
+
 #define READINGS_MAX 256 /* counters on their way at one time */
 
 struct reading {
@@ -249,8 +251,7 @@ void ps_demand_pop(const struct ps_thread *th, CUcontext current)
     CUresult r = ps_driver.cuMemcpyDtoHAsync(
         &m->seen[at], th->rows.need.address,
         th->rows.need.narrow ? sizeof(int32_t) : sizeof(int64_t), stream);
-    struct ps_fence *f =
-        r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, stream, &r) : NULL;
+    struct ps_fence *f = r == CUDA_SUCCESS ? ps_fence_record(&e->fences, e->ctx, stream, &r) : NULL;
 
     if (f == NULL) {
         ps_count(errors, 1);
@@ -274,7 +275,7 @@ void ps_demand_stashed(const struct ps_copy *c, uint64_t valid)
         (d = demand_of(c->site->name)) == NULL) {
         return;
     }
-    const uint64_t ppm = (uint64_t)((__extension__(unsigned __int128) valid) * 1000000 / c->bytes);
+    const uint64_t ppm = (uint64_t)((wide)valid * 1000000 / c->bytes);
 
     d->used_ppm = ppm > d->used_ppm ? ppm : d->used_ppm;
 }

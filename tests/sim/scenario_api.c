@@ -133,7 +133,6 @@ static void switched_off(CUstream s)
     want(!preloaded || (status().flags & PAGEDSTASH_ENABLED) != 0);
     pl_steps(50, PL_STEPS, s);
     sc_results_print("all");
-    is_planned(true);
 }
 
 static void forgotten(CUstream s)

@@ -15,38 +15,36 @@
 static const struct {
     const char *what;
     int64_t cuda;
-    bool given;
+    bool given, sized;
+    bool unbalanced; /* the balanced bytes are not known */
     int64_t cpu;
     uint64_t cuda_budget;
-    bool unbalanced; /* the balanced bytes are not known */
     uint64_t device, host;
-    bool sized;
 } rules[] = {
-    {"the default is of the balanced bytes", M(110), false, UNTOLD, PS_AUTO, false, PAGES(1100),
-     SHARE, false},
-    {"the default bounds nothing where they are not known", M(110), false, UNTOLD, PS_AUTO, true,
-     NONE, SHARE, false},
-    {"above 0, given", M(150), true, UNTOLD, PS_AUTO, false, PAGES(1500), SHARE, false},
-    {"above 0, given, not known: of the largest", M(110), true, UNTOLD, PS_AUTO, true, PAGES(1650),
-     SHARE, false},
-    {"below 0: of the largest", M(-100), true, UNTOLD, PS_AUTO, false, PAGES(1500), SHARE, false},
-    {"below 0, less than one", M(-50), true, UNTOLD, PS_AUTO, false, PAGES(750), SHARE, false},
-    {"below 0, not known", M(-120), true, UNTOLD, PS_AUTO, true, PAGES(1800), SHARE, false},
-    {"0: none", 0, true, UNTOLD, PS_AUTO, false, 0, SHARE, false},
-    {"rounded up to pages", 1234567, true, UNTOLD, PS_AUTO, false, PAGES(1235), SHARE, false},
-    {"a budget goes before the default", M(110), false, UNTOLD, 12345, false, 12345, SHARE, false},
-    {"a budget of none", M(110), false, UNTOLD, 0, false, 0, SHARE, false},
-    {"host: 0 is none", M(110), false, 0, PS_AUTO, false, PAGES(1100), 0, true},
-    {"host: above 0", M(110), false, M(150), PS_AUTO, false, PAGES(1100), PAGES(1500), true},
-    {"host: above 0, not known", M(110), false, M(80), PS_AUTO, true, NONE, PAGES(1200), true},
-    {"host: below 0", M(110), false, M(-20), PS_AUTO, false, PAGES(1100), PAGES(300), true},
-    {"host: rounded up to pages", M(110), false, 1, PS_AUTO, false, PAGES(1100), PAGES(1), true},
-    {"host: never beyond the budget", M(110), false, PS_FACTOR_MOST, PS_AUTO, false, PAGES(1100),
-     SHARE, true},
-    /* Megatron-LM's own tests and recipes: 0.5 and 1.5; 1.0 and 0.8. */
-    {"half on the device, one and a half on the host", M(50), true, M(150), PS_AUTO, false,
-     PAGES(500), PAGES(1500), true},
-    {"1.0 and 0.8", M(100), true, M(80), PS_AUTO, false, PAGES(1000), PAGES(800), true},
+    {"the default is of the balanced bytes", M(110), false, false, false, UNTOLD, PS_AUTO,
+     PAGES(1100), SHARE},
+    {"the default bounds nothing where they are not known", M(110), false, false, true, UNTOLD,
+     PS_AUTO, NONE, SHARE},
+    {"above 0, given", M(150), true, false, false, UNTOLD, PS_AUTO, PAGES(1500), SHARE},
+    {"above 0, given, not known: of the largest", M(110), true, false, true, UNTOLD, PS_AUTO,
+     PAGES(1650), SHARE},
+    {"below 0: of the largest", M(-100), true, false, false, UNTOLD, PS_AUTO, PAGES(1500), SHARE},
+    {"below 0, less than one", M(-50), true, false, false, UNTOLD, PS_AUTO, PAGES(750), SHARE},
+    {"below 0, not known", M(-120), true, false, true, UNTOLD, PS_AUTO, PAGES(1800), SHARE},
+    {"0: none", 0, true, false, false, UNTOLD, PS_AUTO, 0, SHARE},
+    {"rounded up to pages", 1234567, true, false, false, UNTOLD, PS_AUTO, PAGES(1235), SHARE},
+    {"a budget goes before the default", M(110), false, false, false, UNTOLD, 12345, 12345, SHARE},
+    {"a budget of none", M(110), false, false, false, UNTOLD, 0, 0, SHARE},
+    {"host: 0 is none", M(110), false, true, false, 0, PS_AUTO, PAGES(1100), 0},
+    {"host: above 0", M(110), false, true, false, M(150), PS_AUTO, PAGES(1100), PAGES(1500)},
+    {"host: above 0, not known", M(110), false, true, true, M(80), PS_AUTO, NONE, PAGES(1200)},
+    {"host: below 0", M(110), false, true, false, M(-20), PS_AUTO, PAGES(1100), PAGES(300)},
+    {"host: rounded up to pages", M(110), false, true, false, 1, PS_AUTO, PAGES(1100), PAGES(1)},
+    {"host: never beyond the budget", M(110), false, true, false, PS_FACTOR_MOST, PS_AUTO,
+     PAGES(1100), SHARE},
+    {"half on the device, one and a half on the host", M(50), true, true, false, M(150), PS_AUTO,
+     PAGES(500), PAGES(1500)},
+    {"1.0 and 0.8", M(100), true, true, false, M(80), PS_AUTO, PAGES(1000), PAGES(800)},
 };
 
 START_TEST(limits_follow_from_factors_and_budgets)
