@@ -448,6 +448,27 @@ START_TEST(what_is_needed_last_goes_first)
 }
 END_TEST
 
+/* The other rule is no straw man: it takes pages again that have become free. */
+START_TEST(pages_are_taken_again)
+{
+    const uint64_t times[] = {0, 4, 8, 12, 16, 20, 24};
+    const struct ps_spill_item items[] = {
+        {.bytes = 10, .group = 0, .tensor = 0, .leave = 0, .gone = 1, .come = 2, .due = 3},
+        {.bytes = 10, .group = 1, .tensor = 1, .leave = 3, .gone = 4, .come = 5, .due = 6},
+    };
+    const struct ps_spill_step step = {times, items, 7, 2};
+    const struct ps_spill_settings s = {10, one_byte_a_ns};
+    struct ps_spill spill;
+
+    for (int rule = PS_SPILL_LAST_NEEDED; rule <= PS_SPILL_FIRST_COME; rule++) {
+        ck_assert_int_eq(ps_spill_plan(&step, &s, (enum ps_spill_rule)rule, &spill), PS_OK);
+        ck_assert_uint_eq(spill.out_bytes, 0);
+        ck_assert_uint_eq(spill.wait_ns, 0);
+        ps_spill_fini(&spill);
+    }
+}
+END_TEST
+
 START_TEST(what_is_freed_does_not_come_back)
 {
     const uint64_t times[] = {0, 4, 8, 12, 16, 20, 24};
@@ -515,6 +536,7 @@ static Suite *make_suite(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, what_is_needed_last_goes_first);
+    tcase_add_test(t, pages_are_taken_again);
     tcase_add_test(t, what_is_freed_does_not_come_back);
     tcase_add_test(t, impossible_items_are_refused);
     tcase_add_loop_test(t, no_way_waits_less_on_small_cases, 0, 4);
