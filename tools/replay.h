@@ -66,8 +66,8 @@ struct ps_replay_name {
 uint32_t ps_replay_names(const struct ps_plan *plan, struct ps_replay_name *names, uint32_t room);
 
 /*
- * Of the step's events, and step_ns and stretched. Times are those of the calls. A host that waits for the device at the
- * end of a step only makes the calls of backward far ahead of it; then they are spread over what is left of the step.
+ * Of the step's events, and step_ns and stretched. Times are those of the calls. A host that waits for the device at
+ * the end of a step only makes the calls of backward far ahead of it; then they are spread over what is left of it.
  * False: there are no times.
  */
 bool ps_replay_times(const struct ps_replay *r, uint32_t step, uint64_t *times,
