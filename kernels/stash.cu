@@ -112,8 +112,8 @@ PS_DEVICE uint64_t valid_vectors(struct place p, uint64_t offset, uint64_t valid
     if (valid <= offset) {
         return 0;
     }
-    const uint64_t n = (valid - offset) / sizeof(struct ps_vec) +
-                       ((valid - offset) % sizeof(struct ps_vec) != 0);
+    const uint64_t n =
+        (valid - offset) / sizeof(struct ps_vec) + ((valid - offset) % sizeof(struct ps_vec) != 0);
     return n < p.n ? n : p.n;
 }
 
@@ -257,9 +257,8 @@ PS_DEVICE void look_beyond(const struct ps_batch *b, const struct ps_batch_item 
     const struct ps_vec word = ps_load(&p.data[n_valid]);
     const bool uniform = page_is_uniform(&p.data[n_valid], p.n - n_valid, word);
     struct ps_row_outcome *const all = (struct ps_row_outcome *)ps_address(b->outcomes);
-    if (PS_THREAD == 0 &&
-        (!uniform ||
-         is_written(&all[item->outcome], (item->rows_kind & PS_ROWS_SECOND) != 0, word))) {
+    if (PS_THREAD == 0 && (!uniform || is_written(&all[item->outcome],
+                                                  (item->rows_kind & PS_ROWS_SECOND) != 0, word))) {
         ps_atomic_add((uint64_t *)ps_address(item->counts) + 1, BEYOND);
     }
 }

@@ -7,7 +7,8 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-#define ROWS_KEPT_LEAST 4 /* stashes that kept to the count, after each fill, before it is believed */
+/* Stashes that kept to the count, after each fill, before it is believed. */
+#define ROWS_KEPT_LEAST 4
 
 struct ps_site_entry {
     uint64_t key;

@@ -18,19 +18,20 @@
 #define PS_SITE_PARTS 1024
 
 struct ps_site {
-    uint32_t name;        /* number of the region's name */
-    uint32_t ordinal;     /* among all allocations of the instance, from 0 */
-    bool proven;          /* named again after it was out */
-    bool unseen;          /* once freed after being out without having been named */
-    uint32_t n_stashed;   /* stashes seen complete */
-    uint64_t n_uniform;   /* uniform pages in them */
-    uint32_t n_made;      /* tensors made at this site */
-    uint32_t n_foreign;   /* of them, named on a stream other than their group's */
-    uint32_t n_resized;   /* of them, of another size than the one before */
-    uint64_t bytes;       /* of the last one */
-    uint32_t n_rows_kept[2]; /* of its stashes in which nothing lay behind the rows counted, by fill */
-    bool rows_excluded;      /* in one something did */
-    uint32_t row_outcome;    /* number of its struct ps_row_outcome, from 1; 0: none */
+    uint32_t name;      /* number of the region's name */
+    uint32_t ordinal;   /* among all allocations of the instance, from 0 */
+    bool proven;        /* named again after it was out */
+    bool unseen;        /* once freed after being out without having been named */
+    uint32_t n_stashed; /* stashes seen complete */
+    uint64_t n_uniform; /* uniform pages in them */
+    uint32_t n_made;    /* tensors made at this site */
+    uint32_t n_foreign; /* of them, named on a stream other than their group's */
+    uint32_t n_resized; /* of them, of another size than the one before */
+    uint64_t bytes;     /* of the last one */
+    uint32_t
+        n_rows_kept[2];   /* of its stashes in which nothing lay behind the rows counted, by fill */
+    bool rows_excluded;   /* in one something did */
+    uint32_t row_outcome; /* number of its struct ps_row_outcome, from 1; 0: none */
     bool left; /* temporaries: the job's allocator serves them, uniform from front_parts on */
     uint16_t front_parts; /* of PS_SITE_PARTS of the size: homes of what it flows into hold those */
     uint8_t

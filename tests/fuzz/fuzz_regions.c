@@ -81,7 +81,6 @@ static void put_counter(char *text, size_t size, const char *key, struct ps_row_
 /* What was read is read again from what it says; what is wrong lies within the name, and nothing of it counts. */
 static void check_rows(const char *range)
 {
-    static const struct ps_range_rows none;
     struct ps_range_rows rows;
     struct ps_range_rows again;
     const char *wrong = NULL;
@@ -90,7 +89,9 @@ static void check_rows(const char *range)
     if (!ps_range_rows_read(range, &rows, &wrong)) {
         fz_require(wrong > range && wrong <= range + strlen(range) && wrong[-1] == ';', "'%s'",
                    range);
-        fz_require(memcmp(&rows, &none, sizeof(rows)) == 0, "'%s'", range);
+        fz_require(rows.tokens.address == 0 && rows.need.address == 0 && rows.capacity == 0 &&
+                       rows.balanced == 0 && !rows.all,
+                   "'%s'", range);
         return;
     }
     put_counter(text, sizeof(text), "tokens", rows.tokens);

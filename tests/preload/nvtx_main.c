@@ -72,7 +72,7 @@ static void ranges(int chained)
     nvtxRangePushW(wide);
     memset(log, 'x', 235);
     memcpy(log, "push ", 5);
-    strcpy(log + 235, ";tokens=0x10;");
+    snprintf(log + 235, sizeof(log) - 235, ";tokens=0x10;");
     EXPECT(strcmp(d->log, log) == 0);
 }
 

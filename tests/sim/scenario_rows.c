@@ -80,10 +80,11 @@ static void name_range(char *name, size_t size, uint64_t seed, CUdeviceptr count
 static void fill(struct layer *l, uint64_t seed, CUstream s)
 {
     const uint64_t valid = l->n * ROW_WORDS;
-    const CUdeviceptr temporary = sc_alloc(SC_BYTES, s);
+    CUdeviceptr temporary = sc_alloc(SC_BYTES, s);
+    uint64_t n_words = SC_WORDS;
 
     sc_produce(temporary, valid, valid, seed, s);
-    sc_launch(s, "test_copy", (void *[]){&(CUdeviceptr){temporary}, &l->x, &(uint64_t){SC_WORDS}});
+    sc_launch(s, "test_copy", (void *[]){&temporary, &l->x, &n_words});
     sc_free(temporary, s);
     sc_mix(l->x, l->x, l->y, SC_WORDS, s);
     sc_mix(l->x, l->y, l->z, valid, s);

@@ -153,7 +153,7 @@ static void stash_beside_nothing(int64_t n)
 {
     enum { N_PAGES = 10, BYTES = N_PAGES * 4096 };
     unsigned char *data = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct ps_page_entry table[N_PAGES];
+    struct ps_page_entry table[N_PAGES] = {0};
     unsigned char flags[N_PAGES];
     uint64_t counts[2] = {0, 0};
     uint64_t ledger = 0;
