@@ -83,15 +83,19 @@ static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
     return NULL;
 }
 
-CUresult ps_wait_bounded(CUevent event)
+static int64_t now_ms(void)
 {
-    struct timespec start;
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+CUresult ps_wait_within(CUevent event, int64_t ms)
+{
+    const int64_t start = now_ms();
     for (unsigned i = 0;; i++) {
         const CUresult r = ps_driver.cuEventQuery(event);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (r != CUDA_ERROR_NOT_READY || now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {
+        if (r != CUDA_ERROR_NOT_READY || now_ms() - start > ms) {
             return r;
         }
         if (i > 100) {
@@ -99,6 +103,11 @@ CUresult ps_wait_bounded(CUevent event)
             nanosleep(&pause, NULL);
         }
     }
+}
+
+CUresult ps_wait_bounded(CUevent event)
+{
+    return ps_wait_within(event, (int64_t)THROTTLE_MAX_S * 1000);
 }
 
 /*
@@ -395,6 +404,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
     ps_follow_end(thread);
     const bool planned = e->places != NULL;
     const bool may = planned || throttle(e, thread);
+    e->stalled = e->stalled && e->flights != NULL && !ps_fence_done(e->flights->fence);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
         if ((planned && g->stays) || !may_leave(e, g, thread)) {
             continue;

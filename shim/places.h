@@ -79,6 +79,8 @@ struct ps_places {
     uint64_t part_bytes[PS_PLAN_SLOTS_MAX]; /* of each spare */
     uint32_t n_parts;
     uint64_t spare_bytes; /* their sum: the largest slot */
+    uint32_t n_spares;    /* that exist */
+    uint32_t n_given_up;  /* waits for one that ended without it */
     uint64_t bytes;       /* of all homes, lanes, flags and spares */
     uint32_t n_aside;
 };

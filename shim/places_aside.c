@@ -13,6 +13,10 @@
 #include "shim/engine_int.h"
 #include "shim/places_int.h"
 
+#define SPARES_MAX    1
+#define GIVE_UP       3   /* waits in vain: the device may depend on this thread */
+#define SPARE_WAIT_MS 200 /* far above a group's compute */
+
 static struct ps_spare *pop_spare(struct ps_places *p)
 {
     struct ps_spare *spare = p->spares;
@@ -37,6 +41,7 @@ static struct ps_spare *surplus(struct ps_engine *e, struct ps_places *p)
     struct ps_spare *out = p->spares->next;
     p->spares->next = NULL;
     for (const struct ps_spare *spare = out; spare != NULL; spare = spare->next) {
+        p->n_spares--;
         p->bytes -= p->spare_bytes;
         e->chunk_bytes -= p->spare_bytes;
     }
@@ -45,6 +50,7 @@ static struct ps_spare *surplus(struct ps_engine *e, struct ps_places *p)
 
 static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes)
 {
+    p->n_spares++;
     p->bytes += bytes;
     e->chunk_bytes += bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
@@ -125,6 +131,43 @@ static bool settle_all(struct ps_engine *e, struct ps_places *p)
     return true;
 }
 
+/* The oldest stash of something that is aside, if it is on its way; NULL: none is. */
+static struct ps_fence *leaving_aside(const struct ps_engine *e)
+{
+    for (const struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
+        const struct ps_place *place = t->place;
+        if (place != NULL && place->aside && !place->busy && place->spare != NULL && t->pins == 0) {
+            return ps_fence_ref(t->copy->stash);
+        }
+    }
+    return NULL;
+}
+
+/*
+ * A spare, without making one if that can be: what is aside goes back to its lane, and beyond SPARES_MAX a stash on its
+ * way is waited for a little: the device has the work of all that came after it. Lock let go and taken again.
+ */
+static struct ps_spare *find_spare(struct ps_engine *e, struct ps_places *p)
+{
+    if (p->spares == NULL) {
+        (void)settle_all(e, p);
+    }
+    struct ps_fence *f = p->spares == NULL && p->n_spares >= SPARES_MAX && p->n_given_up < GIVE_UP
+                             ? leaving_aside(e)
+                             : NULL;
+    if (f != NULL) {
+        ps_count(unplanned_waits, 1);
+        pthread_mutex_unlock(&ps_lock);
+        const CUresult r = ps_wait_within(f->event, SPARE_WAIT_MS);
+        pthread_mutex_lock(&ps_lock);
+        p->n_given_up += r == CUDA_ERROR_NOT_READY;
+        ps_fence_unref(&e->fences, f);
+        ps_engine_poll(e);
+        (void)settle_all(e, p);
+    }
+    return pop_spare(p);
+}
+
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
 {
     struct ps_places *p = e->places;
@@ -139,10 +182,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
         return CUDA_SUCCESS;
     }
     place->busy = true;
-    if (p->spares == NULL) {
-        settle_all(e, p);
-    }
-    struct ps_spare *spare = pop_spare(p);
+    struct ps_spare *spare = find_spare(e, p);
     const bool made = spare == NULL;
     struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
     const bool over = ps_fence_done(f);

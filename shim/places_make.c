@@ -257,6 +257,7 @@ static bool hold_spare(struct ps_engine *e, struct ps_places *p)
     }
     p->spares = ps_spare_make(e, p, &r);
     p->bytes += p->spares != NULL ? p->spare_bytes : 0;
+    p->n_spares = p->spares != NULL;
     return p->spares != NULL;
 }
 
