@@ -205,7 +205,7 @@ def stash_tests(command, *_):
         ("same_bits_in_another_order",
          lambda: check_same(command, {"SIMCUDA": CHECKS + ",seed=7"}, short)),
         ("same_bits_at_exact_sizes", lambda: check_exact_sizes(command)),
-        ("rows_that_are_counted", lambda: check_rows(command)),
+        ("rows_that_are_counted", lambda: check_rows(command, "--layers=8")),
         ("rows_that_are_counted_at_capacity_2", lambda: check_rows(command, "--capacity=2", "--layers=8")),
         ("rows_that_are_counted_and_written_behind", lambda: check_rows_written_behind(command)),
         ("no_virtual_memory_means_no_paging",
