@@ -3,13 +3,14 @@
  * Random driver calls under the stash, on the software driver with its checker: every byte read is the model's, every
  * answer a plain driver's, and the checker has nothing to say.
  *
- * Input: the scheduler's seed, the mode (one thread; three that take turns; three at once with a job each), then
- * operations. Each input has a context of its own, so a failure needs nothing but its input; only the mode of three
+ * Input: the scheduler's seed, the mode (one thread; one that does it all again and again, as steps of a job; three
+ * that take turns; three at once with a job each), then operations. Each input has a context of its own, so a failure needs nothing but its input; only the mode of three
  * at once depends on the machine too.
  *
  * The program runs itself again with the stash preloaded (FUZZ_SHIM names it; empty: none, the model against the plain
  * driver). FUZZ_SIM adds options of the software driver, FUZZ_TALK=1 tells each step, FUZZ_COVERAGE=FILE writes which
- * wrappers were entered at exit: row, calls, calls with something named out, calls with zeros. FUZZ_LAST: see below.
+ * wrappers were entered at exit: row, calls, calls with something named out, calls with zeros. FUZZ_PLAN=n: without
+ * learned plans. FUZZ_LAST: see below.
  */
 #include "tests/fuzz/calls.h"
 
@@ -120,6 +121,26 @@ static void close_ranges(struct fz_world *w, unsigned worker)
     }
 }
 
+#define STEPS 6 /* seen twice, planned, taken up, followed */
+
+/* The same operations again and again, with everything freed in between: what a plan is made of. */
+static void run_steps(struct fz_world *w)
+{
+    const struct fz_input whole = w->in;
+
+    for (unsigned step = 0; step < STEPS; step++) {
+        w->in = whole;
+        w->last = 0;
+        run_alone(w);
+        close_ranges(w, 0);
+        for (unsigned i = 0; i < FZ_TENSORS; i++) {
+            if (w->tensor[i].live && !w->tensor[i].busy) {
+                fz_tensor_free(w, &w->tensor[i]);
+            }
+        }
+    }
+}
+
 static void *take_turns(void *arg)
 {
     const struct member *m = arg;
@@ -220,6 +241,8 @@ static void run(const uint8_t *data, size_t size, CUcontext ctx)
         run_crew(&c, run_at_once, false);
     } else if (mode == 6) {
         run_crew(&c, take_turns, true);
+    } else if (mode == 5) {
+        run_steps(&worlds[0]);
     } else {
         run_alone(&worlds[0]);
         close_ranges(&worlds[0], 0);
@@ -301,6 +324,7 @@ static _Noreturn void run_again(char **argv)
 {
     const char *shim = getenv("FUZZ_SHIM");
     const char *more = getenv("FUZZ_SIM");
+    const char *plan = getenv("FUZZ_PLAN");
     char sim[512];
     char path[64];
 
@@ -321,6 +345,7 @@ static _Noreturn void run_again(char **argv)
     set("PAGEDSTASH_MIN_BYTES", "4K");
     set("PAGEDSTASH_PAGE_BYTES", "512");
     set("PAGEDSTASH_WINDOW_BYTES", "512M");
+    set("PAGEDSTASH_PLAN", plan == NULL ? "y" : plan);
     if (shim[0] != '\0') {
         set("FUZZ_PRELOAD", shim);
     }
