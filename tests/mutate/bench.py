@@ -58,11 +58,14 @@ ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_plan_memory": [["trim"], ["lack"], ["immortal"], ["open"]],
              "scenario_plan_contexts": [["ends"], ["turns"], ["models"], ["two"], ["reset"]],
              "scenario_plan_threads": [[], ["ahead"]],
+             "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"]],
+             "scenario_api": [["steps"], ["reset"], ["pages"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
 THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",
            "scenario_b1_thread_streams")
 # Of a mutation in one of these files, these come first.
-PLANNED_FILES = ("shim/places.c", "shim/engine_adopt.c", "shim/engine_plan.c", "shim/hostpages.c", "shim/engine_move.c")
+PLANNED_FILES = ("shim/places.c", "shim/places_aside.c", "shim/places_make.c", "shim/engine_adopt.c", "shim/engine_plan.c",
+                 "shim/hostpages.c", "shim/engine_move.c")
 PLANNED = ("scenario_plan_", "scenario_a6_ranks")
 ADDR_NO_RANDOMIZE = 0x40000
 

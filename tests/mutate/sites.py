@@ -294,6 +294,18 @@ SITES = [
      "while (h->running) {\n        pthread_cond_wait(&thread_ended, &ps_lock);", "while (false) {"),
     ("host_pages_enter_behind_changes_of_the_list", "wait", "shim/hostpages.c", "ps_host_enter",
      " || !ps_pool_may_change(e)", ""),
+    ("stash_waits_for_what_came_in_unused", "wait", "shim/engine_move.c", "order_stash",
+     "r = ps_fence_wait(t->arrived, key, e->stash_stream);", "(void)t;"),
+    ("group_may_leave_at_its_pop", "pin", "shim/engine_move.c", "ps_move_out_early",
+     "may_leave(e, g, g->thread) && ", ""),
+    ("nobody_plans_while_memory_is_given_back", "pin", "shim/engine_adopt.c", "leave_alone",
+     "l->busy = true;", "(void)0;"),
+    ("spare_mapped_by_half_is_unmapped", "pin", "shim/places_make.c", "ps_spare_map",
+     "(void)ps_memory_unmap(base, at);", "(void)0;"),
+    ("tail_mapped_to_nothing_is_aside", "pin", "shim/places_aside.c", "ps_place_step_aside",
+     "place->aside = unmapped;", "place->aside = r == CUDA_SUCCESS;"),
+    ("spare_is_free_once_unmapped", "pin", "shim/places_aside.c", "map_back",
+     "if (unmapped && spare != NULL) {", "if (spare != NULL) {"),
     # What is known of a slot's pages: see EXPLAINED.
     ("taken_slot_is_not_known", "clean", "shim/places.c", "take_tail",
      "s->owner = t;\n    s->scanned = false;", "s->owner = t;"),
@@ -377,6 +389,12 @@ UNORDERED = {
         "const CUresult r = ps_wait_bounded(f->event);": "pace, as above",
         "if (!ps_fence_done(f)) {": "pace: pages count as free only once ps_pool_poll has seen the drop's end",
         "const bool done = ps_wait_bounded(f->event) == CUDA_SUCCESS;": "pace, as above",
+        "e->stalled = e->stalled && e->flights != NULL && !ps_fence_done(e->flights->fence);":
+            "pace: whether waiting may be tried again",
+    },
+    "shim/places_aside.c": {
+        "const CUresult r = ps_wait_within(f->event, SPARE_WAIT_MS);":
+            "pace: settle_all looks again at what is aside, and without a free spare one is made",
     },
     "shim/pagepool.c": {
         "const bool idle = ps_fence_done(p->pushed);": "pace: whether pages may become others is asked behind the wait",
