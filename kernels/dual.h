@@ -41,7 +41,18 @@ __attribute__((aligned(16), may_alias));
 /* Logical OR over the block's threads, seen by all; also a barrier. */
 #    define PS_BLOCK_ANY(_x) (__syncthreads_or((_x) ? 1 : 0) != 0)
 #    define PS_UNROLL        _Pragma("unroll")
-#    define PS_YIELD()       ((void)0)
+#    define PS_NO_UNROLL     _Pragma("unroll 1")
+/* For blocks of one warp, all lanes together. */
+#    define PS_LANES       32u
+#    define PS_SYNC_WARP() __syncwarp()
+#    define PS_ANY(_x)     (__any_sync(~0u, (_x)) != 0)
+#    define PS_BALLOT(_x)  __ballot_sync(~0u, (_x))
+/* That of lane 0. */
+#    define PS_FIRST(_x) __shfl_sync(~0u, (_x), 0)
+/* How many of the lanes below are in the ballot. */
+#    define PS_RANK(_ballot)  ((uint32_t)__popc((_ballot) & ((1u << threadIdx.x) - 1)))
+#    define PS_COUNT(_ballot) ((uint32_t)__popc(_ballot))
+#    define PS_YIELD()        ((void)0)
 
 /* Returns the value before. */
 PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
@@ -113,8 +124,19 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
     return (uint32_t)(__ffs((int)v) - 1);
 }
 
+/* One warp a block, and so few registers that it runs beside a kernel that takes nearly all of them. */
+#    if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 4)
+#        define PS_THIN __launch_bounds__(32)
+#    elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#        define PS_THIN __maxnreg__(40)
+#    else
+#        define PS_THIN __maxnreg__(32)
+#    endif
+
 #    define PS_KERNEL1(_name, _t1, _a1)                                                            \
         extern "C" __global__ void _name(const __grid_constant__ _t1 _a1)
+#    define PS_THIN_KERNEL1(_name, _t1, _a1)                                                       \
+        extern "C" __global__ void PS_THIN _name(const __grid_constant__ _t1 _a1)
 #    define PS_KERNEL2(_name, _t1, _a1, _t2, _a2)                                                  \
         extern "C" __global__ void _name(const __grid_constant__ _t1 _a1,                          \
                                          const __grid_constant__ _t2 _a2)
@@ -143,6 +165,14 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 #    define PS_FENCE_SYSTEM() ((void)0)
 #    define PS_BLOCK_ANY(_x)  (_x)
 #    define PS_UNROLL
+#    define PS_NO_UNROLL
+#    define PS_LANES          1u
+#    define PS_SYNC_WARP()    ((void)0)
+#    define PS_ANY(_x)        (_x)
+#    define PS_BALLOT(_x)     ((_x) ? 1u : 0u)
+#    define PS_FIRST(_x)      (_x)
+#    define PS_RANK(_ballot)  ((void)(_ballot), 0u)
+#    define PS_COUNT(_ballot) (_ballot)
 /* Another block of this launch may run here. */
 #    define PS_YIELD()                                                                             \
         (ps_sim_block_->yield != NULL ? ps_sim_block_->yield(ps_sim_block_) : (void)0)
@@ -218,6 +248,7 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 #    define PS_KERNEL1(_name, _t1, _a1)                                                            \
         PS_SIM_KERNEL_(_name, 1, (const _t1 _a1), (*(const _t1 *)p_[0]), (sizeof(_t1)),            \
                        (_Alignof(_t1)))
+#    define PS_THIN_KERNEL1 PS_KERNEL1
 #    define PS_KERNEL2(_name, _t1, _a1, _t2, _a2)                                                  \
         PS_SIM_KERNEL_(_name, 2, (const _t1 _a1, const _t2 _a2),                                   \
                        (*(const _t1 *)p_[0], *(const _t2 *)p_[1]), (sizeof(_t1), sizeof(_t2)),     \

@@ -11,8 +11,8 @@
 
 #include "policy/base/assert.h"
 
-#define BLOCKS_PER_SM   4 /* of N_THREADS; 64 registers a thread allow no more on sm_80 */
-#define N_THREADS       256
+#define N_LANES         32   /* of stash, restore and drop */
+#define RING_LEAST      8192 /* the end of a stash uses the ring as well (settle.h) */
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
 #define N_THREADS_CLEAN 512  /* one block a multiprocessor: most launches find nothing to do */
 
@@ -88,7 +88,11 @@ CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k)
         (void)drv->cuModuleUnload(loaded.module);
         return result;
     }
-    loaded.n_blocks = n_multiprocessors * BLOCKS_PER_SM;
+    loaded.n_multiprocessors = n_multiprocessors;
+    /* docs/benchmarks/kernels.md */
+    loaded.fast = (struct ps_shape){8 * n_multiprocessors, 32 << 10, 4 << 10, 6};
+    loaded.small = (struct ps_shape){0, 16 << 10, 8 << 10, 3};
+    loaded.quiet = (struct ps_shape){n_multiprocessors, 32 << 10, 4 << 10, 4};
     *k = loaded;
     return CUDA_SUCCESS;
 }
@@ -106,7 +110,7 @@ static bool rows_check(const struct ps_batch *b, const struct ps_batch_item *ite
 {
     const bool narrow = (item->rows_kind & PS_ROWS_I32) != 0;
 
-    return item->rows == 0 ? item->rows_kind == 0
+    return item->rows == 0 ? (item->rows_kind & ~PS_ITEM_KNOWN) == 0
                            : item->rows % (narrow ? sizeof(int32_t) : sizeof(int64_t)) == 0 &&
                                  item->unit_bytes > 0 && item->unit_shift < 32 &&
                                  ((item->rows_kind & PS_ROWS_TRUSTED) != 0 || b->outcomes != 0);
@@ -127,75 +131,144 @@ static bool batch_check(const struct ps_batch *b)
     return ok;
 }
 
+struct geometry {
+    unsigned n_blocks, n_threads, shared_bytes;
+};
+
 static CUresult launch(const struct ps_driver *drv, CUfunction function, CUstream stream,
-                       const unsigned grid_block[2], void **params)
+                       const struct geometry *g, void **params)
 {
-    return drv->cuLaunchKernel(function, grid_block[0], 1, 1, grid_block[1], 1, 1, 0, stream,
-                               params, NULL);
+    return drv->cuLaunchKernel(function, g->n_blocks, 1, 1, g->n_threads, 1, 1, g->shared_bytes,
+                               stream, params, NULL);
 }
 
 static CUresult launch_batch(const struct ps_driver *drv, CUfunction function, CUstream stream,
-                             const unsigned grid_block[2], const struct ps_batch *b)
+                             const struct geometry *g, const struct ps_batch *b)
 {
     void *params[] = {(void *)b};
 
     ps_assert(batch_check(b));
-    return b->n_items == 0 ? CUDA_SUCCESS : launch(drv, function, stream, grid_block, params);
+    return b->n_items == 0 ? CUDA_SUCCESS : launch(drv, function, stream, g, params);
 }
 
-/* No more blocks than pages: at least one, which writes the ledgers of empty tensors. */
-static unsigned blocks_for(const struct ps_kernels *k, const struct ps_batch *b)
+static uint64_t count_pages(const struct ps_batch *b)
 {
     uint64_t n_pages = 0;
 
     for (uint32_t i = 0; i < b->n_items; i++) {
         n_pages += ps_batch_item_pages(b, &b->items[i]);
     }
-    if (n_pages >= k->n_blocks) {
-        return k->n_blocks;
+    return n_pages;
+}
+
+static uint8_t log2_of(uint32_t v)
+{
+    ps_assert(v != 0 && (v & (v - 1)) == 0);
+    return (uint8_t)__builtin_ctz(v);
+}
+
+static uint32_t between(uint32_t v, uint32_t low, uint32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+/* A stash that claims pages one by one, or looks beyond rows, does so by the page. */
+static bool by_the_page(const struct ps_batch *b)
+{
+    bool is = b->host_list != 0;
+
+    for (uint32_t i = 0; i < b->n_items && !is; i++) {
+        is = b->items[i].rows != 0 && (b->items[i].rows_kind & PS_ROWS_TRUSTED) == 0;
     }
-    return n_pages > 0 ? (unsigned)n_pages : 1;
+    return is;
+}
+
+/* Fills in what is of the launch. */
+static struct geometry shape_batch(struct ps_batch *b, const struct ps_shape *shape, bool whole)
+{
+    const uint32_t page = b->page_bytes;
+    const uint32_t least = page / PS_PARTS_MAX > 16 ? page / PS_PARTS_MAX : 16;
+    const uint64_t n_pages = count_pages(b);
+    const bool many = n_pages * PS_PARTS_MAX > INT32_MAX; /* kernels count units in 32 bits */
+    const uint32_t unit = whole || many ? page : between(shape->unit_bytes, least, page);
+    const uint32_t chunk = between(shape->chunk_bytes, 16, unit);
+    uint32_t first = 0;
+
+    ps_assert(shape->n_slots >= 2 && shape->n_slots <= PS_CHUNKS_MAX);
+    b->unit_shift = log2_of(unit);
+    b->chunk_shift = log2_of(chunk);
+    b->n_slots = (uint8_t)shape->n_slots;
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        b->first_page[i] = first;
+        first += (uint32_t)ps_batch_item_pages(b, &b->items[i]);
+    }
+    const uint64_t n_units = n_pages << (log2_of(page) - b->unit_shift);
+    const uint64_t most = shape->n_blocks != 0 ? shape->n_blocks : INT32_MAX;
+    const uint32_t ring = chunk * shape->n_slots;
+
+    /* At least one block, which writes the ledgers of empty tensors. */
+    return (struct geometry){(unsigned)(n_units > most ? most
+                                        : n_units > 0  ? n_units
+                                                       : 1),
+                             N_LANES, ring > RING_LEAST ? ring : RING_LEAST};
+}
+
+static const struct ps_shape *choose_shape(const struct ps_kernels *k, const struct ps_batch *b,
+                                           enum ps_pace pace)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        bytes += b->items[i].bytes;
+    }
+    if (pace == PS_QUIET) {
+        return &k->quiet;
+    }
+    return bytes < (uint64_t)k->fast.n_blocks * k->fast.unit_bytes ? &k->small : &k->fast;
 }
 
 CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
-                          const struct ps_batch *b)
+                          const struct ps_batch *b, enum ps_pace pace)
 {
-    const unsigned grid_block[2] = {blocks_for(k, b), N_THREADS};
+    struct ps_batch launched = *b;
+    const struct geometry g = shape_batch(&launched, choose_shape(k, b, pace), by_the_page(b));
 
-    return launch_batch(drv, k->stash, stream, grid_block, b);
+    return launch_batch(drv, k->stash, stream, &g, &launched);
 }
 
 CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
-                            CUstream stream, const struct ps_batch *b)
+                            CUstream stream, const struct ps_batch *b, enum ps_pace pace)
 {
-    const unsigned grid_block[2] = {blocks_for(k, b), N_THREADS};
+    struct ps_batch launched = *b;
+    const struct geometry g = shape_batch(&launched, choose_shape(k, b, pace), false);
 
-    return launch_batch(drv, k->restore, stream, grid_block, b);
+    return launch_batch(drv, k->restore, stream, &g, &launched);
 }
 
 CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          const struct ps_batch *b)
 {
-    const unsigned grid_block[2] = {1, N_THREADS_ALONE};
+    static const struct geometry g = {1, N_LANES, 0};
 
-    return launch_batch(drv, k->drop, stream, grid_block, b);
+    return launch_batch(drv, k->drop, stream, &g, b);
 }
 
 CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b)
 {
-    const unsigned n_most = k->n_blocks / BLOCKS_PER_SM;
-    const unsigned n_wanted = blocks_for(k, b);
-    const unsigned grid_block[2] = {n_wanted < n_most ? n_wanted : n_most, N_THREADS_CLEAN};
+    const uint64_t n = count_pages(b);
+    const struct geometry g = {n < k->n_multiprocessors ? (n > 0 ? (unsigned)n : 1)
+                                                        : k->n_multiprocessors,
+                               N_THREADS_CLEAN, 0};
 
-    return launch_batch(drv, k->clean, stream, grid_block, b);
+    return launch_batch(drv, k->clean, stream, &g, b);
 }
 
 CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          uint64_t free_list, uint32_t first, uint32_t count)
 {
-    const unsigned grid_block[2] = {1, N_THREADS_ALONE};
+    static const struct geometry g = {1, N_THREADS_ALONE, 0};
     void *params[] = {&free_list, &first, &count};
 
-    return launch(drv, k->grow, stream, grid_block, params);
+    return launch(drv, k->grow, stream, &g, params);
 }

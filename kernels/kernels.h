@@ -12,11 +12,26 @@
 #include "kernels/driver.h"
 #include "kernels/layout.h"
 
+/* How a stash or restore is launched: blocks of one warp, each with a ring of chunks in shared memory. */
+struct ps_shape {
+    uint32_t n_blocks; /* at most; 0: as many as there are units */
+    /* Powers of two. What a block moves at a time: a page at most, and a 32nd of one at least. */
+    uint32_t unit_bytes;
+    uint32_t chunk_bytes; /* loaded at once; a unit at most */
+    uint32_t n_slots;     /* chunks of the ring, 2 to PS_CHUNKS_MAX; one of them is being stored */
+};
+
 struct ps_kernels {
     CUmodule module;
     CUfunction stash, restore, drop, grow, clean;
-    unsigned n_blocks; /* grid of stash and restore: a few blocks a multiprocessor */
+    unsigned n_multiprocessors;
+    struct ps_shape fast; /* the job waits for it */
+    struct ps_shape
+        small; /* the same, for what is too small to fill the device in units of `fast` */
+    struct ps_shape quiet; /* beside the job's own kernels */
 };
+
+enum ps_pace { PS_FAST, PS_QUIET };
 
 /*
  * Loads the module (fatbin of sm_80, sm_90, sm_100 and PTX), looks the functions up and has them
@@ -28,18 +43,19 @@ void ps_kernels_unload(const struct ps_driver *drv, struct ps_kernels *k);
 
 /*
  * Scans each page; stores non-uniform ones into pages taken from the free lists; fills the tables;
- * writes each item's ledger word once all of the batch is stored. Sets each page's flag, if there
- * are flags: 1 when it is not uniform, else 0. Where rows are counted (layout.h): a dead page is not
- * touched, and its flag is 1; and PS_LEDGER_BEYOND is told.
+ * writes each item's ledger word. Sets each page's flag, if there are flags: 0 when it is all zero,
+ * else 1. Where rows are counted (layout.h): a dead page is not touched, and its flag is 1; and
+ * PS_LEDGER_BEYOND is told. Without host pages, so many pages as the batch has must be free.
  */
 CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
-                          const struct ps_batch *b);
+                          const struct ps_batch *b, enum ps_pace pace);
 /*
- * Writes every page back to `data`, but for dead ones, and sets the flags as a stash does. Does not give
- * pages back.
+ * Writes every page back to `data`, but for dead ones, and those that are zero and, with
+ * PS_ITEM_KNOWN, flagged 0. Flags what is not zero then; with PS_ITEM_KNOWN no flag is lowered. Does
+ * not give pages back.
  */
 CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels *k,
-                            CUstream stream, const struct ps_batch *b);
+                            CUstream stream, const struct ps_batch *b, enum ps_pace pace);
 /*
  * Gives the pages of the tables back to the free lists; the tables are left as they are. Must be
  * ordered after every stash and restore of these items and all earlier drop and grow.

@@ -9,8 +9,7 @@
  *
  * Free lists, one for each part: a ring of page numbers with monotonic 64-bit counters, in device memory,
  * moved by kernels only:
- *   - head: pages taken so far, moved by stash kernels (atomic add). All stash launches of a pool
- *     run on one stream.
+ *   - head: pages taken so far, moved by stash kernels. All stash launches of a pool run on one stream.
  *   - tail: pages given so far, moved by drop and grow kernels, which are totally ordered by
  *     events: slots are written and fenced, then tail is published by the last thread.
  *   - n_free: what is added to it has been published; a stash subtracts before it takes.
@@ -21,7 +20,11 @@
  * subtracts from n_free and found more than nothing has one, and sees what those who gave it did; whoever found
  * nothing adds again and takes a host page. So it never fails while a page is left that was free when the launch began,
  * and the pages of both parts that the host knows to be free (policy/budget.h) are enough whatever is given meanwhile.
- * Without host pages a stash takes only what the host knows to be free, and looks at nothing.
+ *
+ * Without host pages a stash asks nothing: the host knows that as many pages are free as the batch has, so page i of
+ * the batch has the i-th free page at hand from the start. The last block to end moves the numbers of those that were
+ * not needed behind those that were (marked PS_SLOT_UNUSED until then), and then the head: slots from the head on up to
+ * the number of the batch's pages are the running stash's own.
  *
  * Counted rows: where `rows` of an item is set, a number in device memory says how many rows of the tensor hold data;
  * they lie at its front. Trusted, pages wholly beyond them are "dead": neither read nor stored nor brought back. Not
@@ -39,12 +42,18 @@
 #define PS_PAGE_UNIFORM   UINT32_MAX
 #define PS_PAGE_DEAD      (UINT32_MAX - 1) /* beyond the rows there are: what it holds is no matter */
 #define PS_PAGE_HOST      0x80000000u      /* bit of the number of a page in host memory */
+#define PS_SLOT_UNUSED    0x40000000u      /* bit of a slot, while a stash runs */
 #define PS_PAGE_BYTES_MIN 512
-#define PS_PAGES_MAX      0xffffff /* of one tensor: a ledger counts in 24 bits */
+#define PS_PARTS_MAX                                                                               \
+    32 /* units of a page; a stash that looks for host pages or beyond rows has one */
+#define PS_CHUNKS_MAX 16
+#define PS_PAGES_MAX  0xffffff /* of one tensor: a ledger counts in 24 bits */
 
 struct ps_page_entry {
     uint32_t page; /* page number in the pool, PS_PAGE_UNIFORM or PS_PAGE_DEAD */
-    uint32_t pad[3];
+    uint32_t pad;
+    uint64_t
+        state; /* what has become of the page's units; 0 between stashes, and before the first */
     uint64_t word[2]; /* the 16 bytes a uniform page is made of */
 };
 
@@ -53,8 +62,8 @@ struct ps_free_list {
     uint64_t tail;   /* pages given so far */
     uint64_t n_free; /* signed: below 0 for moments */
     uint64_t n_slots;
-    uint64_t
-        done; /* blocks of the running stash that have finished, in the device pages' list; else 0 */
+    /* In the device pages' list: blocks of the running stash that have finished << 32 | pages they stored; else 0. */
+    uint64_t done;
     uint32_t *slots; /* uint32_t[n_slots] in device memory */
 };
 
@@ -84,6 +93,8 @@ struct ps_row_outcome {
 #define PS_ROWS_OVERWRITE                                                                          \
     4u /* a restore fills what is beyond the rows with PS_ROWS_POISON; trusted only */
 #define PS_ROWS_SECOND 8u /* not trusted: handed out with PS_ROWS_FILL(1) */
+/* The flags are right when a restore begins: it need not write zeros to pages that are flagged 0. */
+#define PS_ITEM_KNOWN 16u
 
 /*
  * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;
@@ -95,12 +106,15 @@ struct ps_batch_item {
     uint64_t data;  /* where the page grid starts; 16-byte aligned */
     uint64_t bytes; /* rounded up to 16 */
     uint64_t table; /* struct ps_page_entry[ceil(bytes / page_bytes)] */
-    uint64_t
-        counts; /* uint64_t[2] in device memory: stored there, on the host (bits 0 to 31); 0 between stashes */
-    uint64_t ledger; /* uint64_t in pinned host memory, written when the stash is done */
     /*
-     * One byte a page of the memory behind `data`, in device memory; 0: none. Not 0: the page may differ from a
-     * uniform one. Of a short last page only the part within `bytes` is spoken for.
+     * uint64_t[2] in device memory, 0 between stashes: pages done << 32 | pages stored there, and pages stored on the
+     * host, above which findings beyond the rows are counted.
+     */
+    uint64_t counts;
+    uint64_t ledger; /* uint64_t in pinned host memory, written when all pages are done */
+    /*
+     * One byte a page of the memory behind `data`, in device memory; 0: none. 0: the page is all zero; else it may
+     * hold something. Of a short last page only the part within `bytes` is spoken for.
      */
     uint64_t flags;
     uint64_t rows;       /* address of the count, aligned to its size; 0: not counted */
@@ -109,7 +123,7 @@ struct ps_batch_item {
     uint32_t unit_bytes; /* of 2^unit_shift rows, the last unit being whole too */
     uint16_t seq; /* tells this stash's ledger word from an earlier one's; up to PS_SEQ_MAX */
     uint8_t unit_shift;
-    uint8_t rows_kind; /* PS_ROWS_* */
+    uint8_t rows_kind; /* PS_ROWS_*, PS_ITEM_* */
     uint32_t outcome;  /* not trusted: number of its site's; no other item of the batch has it */
 };
 
@@ -122,8 +136,13 @@ struct ps_batch {
     uint32_t page_bytes;
     uint32_t n_items;
     uint32_t host_shift; /* log2 of the pages of a piece */
-    uint32_t pad;
+    /* Of a launch of stash or restore, which kernels.c fills in: units are what a block moves at a time. */
+    uint8_t unit_shift;  /* log2 of a unit's bytes: a page, or down to 1/PS_PARTS_MAX of one */
+    uint8_t chunk_shift; /* log2 of what is loaded at once: at most a unit */
+    uint8_t n_slots;     /* chunks that a block has in flight: 2 to PS_CHUNKS_MAX */
+    uint8_t pad;
     struct ps_batch_item items[PS_BATCH_MAX];
+    uint32_t first_page[PS_BATCH_MAX]; /* pages of the items before; of a launch as well */
 };
 
 static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
@@ -153,7 +172,9 @@ PS_BOTH uint64_t ps_batch_item_valid(const struct ps_batch_item *item, int64_t n
 
 /* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
-static_assert(offsetof(struct ps_page_entry, word) == 16, "the word is aligned like a vector");
+static_assert(offsetof(struct ps_page_entry, state) == 8 &&
+                  offsetof(struct ps_page_entry, word) == 16,
+              "the word is aligned like a vector");
 static_assert(sizeof(struct ps_free_list) == 48, "six words");
 static_assert(sizeof(struct ps_row_outcome) == 64, "no padding");
 static_assert(sizeof(struct ps_batch_item) == 80, "no padding");

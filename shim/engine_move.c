@@ -294,7 +294,7 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
         return 0;
     }
     ps_rows_tell(e, g);
-    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b);
+    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, PS_QUIET);
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot stash a group: %s; it stays on the device",
@@ -571,11 +571,13 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
         return r;
     }
     batch_of(e, t, n, &b);
-    r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b);
+    /* Ahead of its use, or the job waits for it. */
+    const enum ps_pace pace = stream == e->restore_stream ? PS_QUIET : PS_FAST;
+    r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b, pace);
     if (r != CUDA_SUCCESS) {
         /* Once more: a driver that has just had its memory back may do it now, and the data has no other way home. */
         ps_count(errors, 1);
-        r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b);
+        r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b, pace);
     }
     if (r != CUDA_SUCCESS) {
         return r;

@@ -351,6 +351,13 @@ static void grow_tables(struct ps_engine *e, uint64_t pages)
     p->growing = true;
     pthread_mutex_unlock(&ps_lock);
     struct ps_pool_piece *piece = ps_pool_map(e, p->tables + p->tables_mapped, bytes);
+    /* In front of the first stash: entries begin as zeros. */
+    if (piece != NULL &&
+        ps_driver.cuMemsetD32Async(piece->base, 0, bytes / 4, e->stash_stream) != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        ps_pool_unmap(piece);
+        piece = NULL;
+    }
     pthread_mutex_lock(&ps_lock);
     p->growing = false;
     if (piece == NULL) {

@@ -56,6 +56,37 @@ static void check_clean(struct scene *s, const struct ps_kernels *k, const struc
     check_region(s, "a clean leaves pages alone that are not flagged");
 }
 
+static void set_known(struct scene *s, bool known)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->batch.items[i].rows_kind = known ? PS_ITEM_KNOWN : 0;
+    }
+}
+
+/* Stashed, then cleaned: all is zero, and flagged so. Then poison under the same flags: only zeros are left out. */
+static void check_known(struct scene *s, const struct ps_kernels *k, const struct streams *st)
+{
+    const struct ps_kernels shaped = any_shape(k);
+
+    set_known(s, true);
+    MUST(ps_kernels_clean(&drv, k, st->in, &s->batch));
+    MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_FAST));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "what is known to be zero need not be written");
+    check_flags(s);
+    poison(s, st->in);
+    MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_QUIET));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_flags(s);
+    expect_zeros(s, true);
+    check_region(s, "what is known to be zero is not written");
+    set_known(s, false);
+    expect_zeros(s, false);
+    MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_FAST));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "what nobody knows is written");
+}
+
 /* Out on one stream, back on another, as the engine does. */
 static void run_case(const struct ps_kernels *k, const struct streams *st, uint32_t n,
                      uint32_t page_bytes, const struct content *c)
@@ -64,20 +95,31 @@ static void run_case(const struct ps_kernels *k, const struct streams *st, uint3
 
     scene_init(&s, n, page_bytes, options.case_bytes, c);
     scene_create(&s, k);
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 5; round++) {
+        const struct ps_kernels out = any_shape(k);
+        const struct ps_kernels in = any_shape(k);
+
         next_seq(&s);
-        /* All on the device, then some, then all on the host. */
-        scene_share(&s, round == 0   ? s.capacity
-                        : round == 1 ? random_word() % (s.n_stored + 1)
-                                     : 0);
-        MUST(ps_kernels_stash(&drv, k, st->out, &s.batch));
+        /* All on the device, then some, then all on the host; then without host pages. */
+        scene_host(&s, round < 3);
+        scene_share(&s, round == 1   ? random_word() % (s.n_stored + 1)
+                        : round == 2 ? 0
+                                     : s.capacity);
+        MUST(ps_kernels_stash(&drv, &out, st->out, &s.batch, PS_QUIET));
         MUST(drv.cuStreamSynchronize(st->out));
         check_stashed(&s);
         check_region(&s, "a stash leaves the tensors as they were");
+        if (round == 4) {
+            check_known(&s, k, st);
+            MUST(ps_kernels_drop(&drv, k, st->in, &s.batch));
+            MUST(drv.cuStreamSynchronize(st->in));
+            check_all_free(&s);
+            break;
+        }
         poison(&s, st->out);
         MUST(drv.cuEventRecord(st->stashed, st->out));
         MUST(drv.cuStreamWaitEvent(st->in, st->stashed, 0));
-        MUST(ps_kernels_restore(&drv, k, st->in, &s.batch));
+        MUST(ps_kernels_restore(&drv, &in, st->in, &s.batch, PS_FAST));
         MUST(ps_kernels_drop(&drv, k, st->in, &s.batch));
         MUST(drv.cuStreamSynchronize(st->in));
         check_region(&s, "every byte came back and no other was written");
@@ -107,7 +149,7 @@ static void run_cases(const struct ps_kernels *k, const struct streams *st)
  * Half of the tensors is stashed on one stream while the other half is restored and dropped on the
  * other: the two ends of the ring move at once, and the pages taken are those the last round gave.
  */
-static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
+static void run_both_ends(const struct ps_kernels *k, const struct streams *st, bool with_host)
 {
     static const struct content mixed = {25, 5};
     const uint64_t n_half = PS_BATCH_MAX / 2;
@@ -116,7 +158,8 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
     scene_init(&s, PS_BATCH_MAX, 512, options.case_bytes / 4, &mixed);
     scene_create(&s, k);
     next_seq(&s);
-    scene_share(&s, s.n_stored / 4);
+    scene_host(&s, with_host);
+    scene_share(&s, with_host ? s.n_stored / 4 : s.capacity);
     struct ps_batch half[2] = {s.batch, s.batch};
 
     half[0].n_items = half[1].n_items = PS_BATCH_MAX / 2;
@@ -125,9 +168,11 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
         const struct ps_batch *to_stash = &half[round % 2];
         const struct ps_batch *to_drop = &half[1 - round % 2];
 
-        MUST(ps_kernels_stash(&drv, k, st->out, to_stash));
+        const struct ps_kernels shaped = any_shape(k);
+
+        MUST(ps_kernels_stash(&drv, &shaped, st->out, to_stash, PS_QUIET));
         if (round > 0) {
-            MUST(ps_kernels_restore(&drv, k, st->in, to_drop));
+            MUST(ps_kernels_restore(&drv, k, st->in, to_drop, PS_FAST));
             MUST(ps_kernels_drop(&drv, k, st->in, to_drop));
         }
         uint64_t n_stored = 0;
@@ -148,7 +193,7 @@ static void run_both_ends(const struct ps_kernels *k, const struct streams *st)
         MUST(drv.cuStreamWaitEvent(st->in, st->stashed, 0));
     }
     MUST(drv.cuStreamSynchronize(st->out));
-    MUST(ps_kernels_restore(&drv, k, st->in, &half[1]));
+    MUST(ps_kernels_restore(&drv, k, st->in, &half[1], PS_QUIET));
     MUST(ps_kernels_drop(&drv, k, st->in, &half[1]));
     MUST(drv.cuStreamSynchronize(st->in));
     check_region(&s, "every byte came back when both ends of the list moved");
@@ -224,15 +269,17 @@ static void run_rows(const struct ps_kernels *k, const struct streams *st)
                    &random_only);
         scene_create(&s, k);
         next_seq(&s);
+        scene_host(&s, round % 2 == 0);
         s.batch.outcomes = memory + PS_BATCH_MAX * 8;
         const uint64_t n_live = count_rows(&s, memory, trusted);
-        MUST(ps_kernels_stash(&drv, k, st->out, &s.batch));
+        const struct ps_kernels shaped = any_shape(k);
+        MUST(ps_kernels_stash(&drv, &shaped, st->out, &s.batch, PS_QUIET));
         MUST(drv.cuStreamSynchronize(st->out));
         scene_took(&s, &s.batch, n_live);
         check_beyond(&s, trusted);
         poison(&s, st->out);
         MUST(drv.cuStreamSynchronize(st->out));
-        MUST(ps_kernels_restore(&drv, k, st->in, &s.batch));
+        MUST(ps_kernels_restore(&drv, &shaped, st->in, &s.batch, PS_FAST));
         MUST(ps_kernels_drop(&drv, k, st->in, &s.batch));
         MUST(drv.cuStreamSynchronize(st->in));
         check_region(&s, "rows come back, and nothing else");
@@ -284,12 +331,12 @@ static void time_once(struct scene *s, const struct ps_kernels *k, const struct 
 {
     next_seq(s);
     begin(st);
-    MUST(ps_kernels_stash(&drv, k, st->out, &s->batch));
+    MUST(ps_kernels_stash(&drv, k, st->out, &s->batch, PS_FAST));
     t->ms[T_STASH][i] = end(st);
     check_stashed(s);
     poison(s, st->out);
     begin(st);
-    MUST(ps_kernels_restore(&drv, k, st->out, &s->batch));
+    MUST(ps_kernels_restore(&drv, k, st->out, &s->batch, PS_FAST));
     t->ms[T_RESTORE][i] = end(st);
     begin(st);
     MUST(ps_kernels_drop(&drv, k, st->out, &s->batch));
@@ -301,7 +348,7 @@ static void time_clean(struct scene *s, const struct ps_kernels *k, const struct
                        struct times *t, int i)
 {
     /* The flags are as they were: the tables still are. */
-    MUST(ps_kernels_restore(&drv, k, st->out, &s->batch));
+    MUST(ps_kernels_restore(&drv, k, st->out, &s->batch, PS_FAST));
     begin(st);
     MUST(ps_kernels_clean(&drv, k, st->out, &s->batch));
     t->ms[T_CLEAN][i] = end(st);
@@ -326,6 +373,7 @@ static void time_content(const char *name, const struct content *c, const struct
 
     scene_init(&s, options.n_tensors, options.page_bytes, options.bytes, c);
     scene_create(&s, k);
+    scene_host(&s, on_host);
     if (on_host) {
         scene_share(&s, 0);
     }
@@ -485,11 +533,11 @@ static void load_kernels(struct ps_kernels *k)
     MUST(ps_kernels_load(&drv, k));
     clock_gettime(CLOCK_MONOTONIC, &stop);
     MUST(drv.cuMemGetInfo(&after, &total));
-    printf(",\"module_bytes\":%lld,\"load_ms\":%.2f,\"blocks\":%u",
+    printf(",\"module_bytes\":%lld,\"load_ms\":%.2f,\"multiprocessors\":%u",
            (long long)before - (long long)after,
            (double)(stop.tv_sec - start.tv_sec) * 1e3 +
                (double)(stop.tv_nsec - start.tv_nsec) * 1e-6,
-           k->n_blocks);
+           k->n_multiprocessors);
 }
 
 int main(int argc, char **argv)
@@ -526,7 +574,8 @@ int main(int argc, char **argv)
            (unsigned long long)options.seed, options.page_bytes, options.n_tensors);
     load_kernels(&k);
     run_cases(&k, &st);
-    run_both_ends(&k, &st);
+    run_both_ends(&k, &st, true);
+    run_both_ends(&k, &st, false);
     run_rows(&k, &st);
     time_content("random", &random_only, &k, &st, false);
     time_content("half_uniform", &half, &k, &st, false);

@@ -218,6 +218,19 @@ static void create_pieces(struct scene *s)
     free(at);
 }
 
+/* Poison, but for the state, which must begin as 0. */
+static void create_table(const struct scene *s)
+{
+    struct ps_page_entry *table = host_alloc(s->n_entries * sizeof(*table));
+
+    memset(table, (int)(POISON_WORD & 0xff), s->n_entries * sizeof(*table));
+    for (uint64_t i = 0; i < s->n_entries; i++) {
+        table[i].state = 0;
+    }
+    MUST(extra.cuMemcpyHtoD(s->table, table, s->n_entries * sizeof(*table)));
+    free(table);
+}
+
 void scene_create(struct scene *s, const struct ps_kernels *k)
 {
     MUST(extra.cuMemAlloc(&s->region, s->region_bytes));
@@ -227,7 +240,7 @@ void scene_create(struct scene *s, const struct ps_kernels *k)
     MUST(extra.cuMemAlloc(&s->flags, round_up(s->n_entries, 4)));
     MUST(drv.cuMemHostAlloc((void **)&s->ledgers, PS_BATCH_MAX * sizeof(uint64_t), 0));
     device_fill(s->pool, s->capacity * s->page_bytes, POISON_WORD);
-    device_fill(s->table, s->n_entries * sizeof(struct ps_page_entry), POISON_WORD);
+    create_table(s);
     device_fill(s->counts, PS_BATCH_MAX * COUNTS_BYTES, 0);
     device_fill(s->flags, round_up(s->n_entries, 4), POISON_WORD);
     MUST(extra.cuMemcpyHtoD(s->region, s->want, s->region_bytes));
@@ -351,13 +364,20 @@ static void check_table(const struct scene *s, uint64_t n_host[PS_BATCH_MAX])
             if (is_uniform(at, page_length(s, t, k))) {
                 ok = ok && e->page == PS_PAGE_UNIFORM && memcmp(e->word, at, 16) == 0;
             } else {
-                ok = ok && (e->page & ~PS_PAGE_HOST) < s->capacity;
+                ok = ok && e->state == 0 && (e->page & ~PS_PAGE_HOST) < s->capacity;
                 n_host[i] += (e->page & PS_PAGE_HOST) != 0;
             }
         }
     }
     check(ok, s, "the table names uniform pages with their word, and no others");
     free(table);
+}
+
+static bool is_zero(const unsigned char *at, uint64_t bytes)
+{
+    static const unsigned char zero[16];
+
+    return memcmp(at, zero, sizeof(zero)) == 0 && is_uniform(at, bytes);
 }
 
 /* Stash and restore leave the same ones. */
@@ -373,10 +393,10 @@ void check_flags(const struct scene *s)
         for (uint64_t k = 0; k < t->n_pages; k++) {
             const unsigned char *at = s->want + t->offset + k * s->page_bytes;
 
-            ok = ok && flags[t->first_entry + k] == !is_uniform(at, page_length(s, t, k));
+            ok = ok && flags[t->first_entry + k] == !is_zero(at, page_length(s, t, k));
         }
     }
-    check(ok, s, "the flags tell which pages are not uniform");
+    check(ok, s, "the flags tell which pages are not zero");
     free(flags);
 }
 
@@ -425,10 +445,36 @@ void poison(const struct scene *s, CUstream stream)
     }
 }
 
+void scene_host(struct scene *s, bool with)
+{
+    s->batch.host_list = with ? s->list[1] : 0;
+    if (!with) {
+        scene_share(s, s->capacity);
+    }
+}
+
+struct ps_kernels any_shape(const struct ps_kernels *k)
+{
+    static const uint32_t blocks[] = {0, 3, 132, 1056};
+    struct ps_kernels shaped = *k;
+    const uint32_t chunk = 512u << random_word() % 6;
+    const struct ps_shape shape = {
+        blocks[random_word() % 4],
+        512u << random_word() % 13,
+        chunk,
+        2 + (uint32_t)(random_word() % (chunk > 2048 ? 2 : 15)),
+    };
+
+    if (random_word() % 4 != 0) {
+        shaped.fast = shaped.small = shaped.quiet = shape;
+    }
+    return shaped;
+}
+
 void next_seq(struct scene *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        s->batch.items[i].seq = (uint16_t)random_word();
+        s->batch.items[i].seq = (uint16_t)(random_word() & PS_SEQ_MAX);
         s->ledgers[i] = ~UINT64_C(0);
     }
 }
@@ -441,8 +487,29 @@ void expect_cleaned(struct scene *s)
         for (uint64_t p = 0; p < t->n_pages; p++) {
             unsigned char *at = s->want + t->offset + p * s->page_bytes;
 
-            if (!is_uniform(at, page_length(s, t, p))) {
-                memset(at, 0, page_length(s, t, p));
+            memset(at, 0, page_length(s, t, p));
+        }
+    }
+}
+
+/* Every word of the page is this one. */
+static bool is_made_of(const unsigned char *at, uint64_t bytes, unsigned char value)
+{
+    return *at == value && memcmp(at, at + 1, bytes - 1) == 0;
+}
+
+void expect_zeros(struct scene *s, bool poisoned)
+{
+    const unsigned char poison_byte = (unsigned char)(POISON_WORD & 0xff);
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct tensor *t = &s->tensors[i];
+
+        for (uint64_t p = 0; p < t->n_pages; p++) {
+            unsigned char *at = s->want + t->offset + p * s->page_bytes;
+
+            if (is_made_of(at, page_length(s, t, p), poisoned ? 0 : poison_byte)) {
+                memset(at, poisoned ? poison_byte : 0, page_length(s, t, p));
             }
         }
     }

@@ -79,12 +79,18 @@ void scene_create(struct scene *s, const struct ps_kernels *k);
 void scene_fini(struct scene *s);
 /* All pages are free, and the device is idle: stashes are told of so many of the device's. */
 void scene_share(struct scene *s, uint64_t device_pages);
+/* Whether stashes may use the host's pages; without, they are told of all of the device's. */
+void scene_host(struct scene *s, bool with);
+/* The same kernels in a shape of any kind, or as they are. */
+struct ps_kernels any_shape(const struct ps_kernels *k);
 /* New sequence numbers; the ledgers say nothing. */
 void next_seq(struct scene *s);
 void poison(const struct scene *s, CUstream stream);
 /* What must be everywhere after a clean of the flags that a stash or restore left. */
 void expect_cleaned(struct scene *s);
 void expect_poison(struct scene *s);
+/* Pages of zeros are poison; or zero again. */
+void expect_zeros(struct scene *s, bool poisoned);
 
 /* The device must be idle. A stash has run since the last next_seq: */
 void check_stashed(struct scene *s);

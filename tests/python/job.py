@@ -114,6 +114,7 @@ def main():
         delivered = runner([rows], training)
         if PRELOADED:
             assert delivered == rows * N_LAYERS, f"step {number}: {delivered} of {rows * N_LAYERS} rows"
+            job.synchronize()
             told = pagedstash.status()
             assert told.complete and told.enabled, told
     assert n_collectives == len(steps), f"{n_collectives} collectives"

@@ -492,8 +492,13 @@ static void start_stash(int index)
     list.slots = (uint32_t *)(uintptr_t)slots;
     ok(cuMemcpyHtoD(list_at, &list, sizeof(list)));
     ok(cuMemsetD8(tables, 0, 2 * n_entries * sizeof(struct ps_page_entry) + 64));
-    batch = (struct ps_batch){
-        .pool = pool, .free_list = list_at, .page_bytes = (uint32_t)PAGE, .n_items = 1};
+    batch = (struct ps_batch){.pool = pool,
+                              .free_list = list_at,
+                              .page_bytes = (uint32_t)PAGE,
+                              .n_items = 1,
+                              .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
+                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 2,
+                              .n_slots = 4};
     batch.items[0] =
         (struct ps_batch_item){.data = left_at,
                                .bytes = BYTES,

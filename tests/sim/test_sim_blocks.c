@@ -198,7 +198,10 @@ static void start_stash(CUstream s)
     batch = (struct ps_batch){.pool = dt_alloc(N_PAGES * PAGE),
                               .free_list = list_at,
                               .page_bytes = (uint32_t)PAGE,
-                              .n_items = 1};
+                              .n_items = 1,
+                              .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE),
+                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
+                              .n_slots = 3};
     batch.items[0] = (struct ps_batch_item){.data = dt_alloc(4 * PAGE),
                                             .bytes = 4 * PAGE,
                                             .table = dt_alloc(4 * sizeof(struct ps_page_entry)),

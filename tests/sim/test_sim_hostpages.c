@@ -145,7 +145,7 @@ static bool stash(struct ps_batch *b)
         ps_copy_item(engine, c, data[i], BYTES, &b->items[i]);
     }
     b->n_items = N;
-    ok(ps_kernels_stash(&ps_driver, &engine->kernels, engine->stash_stream, b));
+    ok(ps_kernels_stash(&ps_driver, &engine->kernels, engine->stash_stream, b, PS_QUIET));
     CUresult r;
     struct ps_fence *f = ps_fence_record(&engine->fences, engine->ctx, engine->stash_stream, &r);
 
@@ -178,7 +178,7 @@ static int64_t round_trip(uint32_t value)
     }
     fill(77);
     ok(cuStreamSynchronize(engine->stash_stream));
-    ok(ps_kernels_restore(&ps_driver, &engine->kernels, engine->restore_stream, &b));
+    ok(ps_kernels_restore(&ps_driver, &engine->kernels, engine->restore_stream, &b, PS_FAST));
     CUresult r;
 
     pthread_mutex_lock(&ps_lock);

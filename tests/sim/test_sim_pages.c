@@ -59,12 +59,16 @@ static void start_with(int seed, uint32_t n_device)
                               .host_list = make_list(),
                               .page_bytes = (uint32_t)PAGE,
                               .host_shift = SHIFT,
+                              .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE),
+                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
+                              .n_slots = 3,
                               .n_items = 2};
     ok(cuMemcpyHtoD(batch.host_pieces, pieces, sizeof pieces));
     for (unsigned i = 0; i < 2; i++) {
         void *ledger;
 
         ok(cuMemHostAlloc(&ledger, 8, 0));
+        batch.first_page[i] = (uint32_t)(i * (BYTES / PAGE));
         batch.items[i] = (struct ps_batch_item){
             .data = dt_alloc(BYTES),
             .bytes = BYTES,

@@ -12,8 +12,8 @@ static struct {
     int n_functions, n_loads, n_launches;
     int fail_function, fail_load; /* the n-th from 1; 0: never */
     CUresult fail_module;
-    unsigned grid, block;
-    const void *argument; /* of the last launch, the first */
+    unsigned grid, block, shared;
+    struct ps_batch batch; /* of the last launch of one */
     const void *image;
 } seen;
 
@@ -73,12 +73,15 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
                               void **params, void **extra)
 {
     ck_assert_ptr_nonnull(f);
-    ck_assert(gy == 1 && gz == 1 && by == 1 && bz == 1 && shared == 0 && extra == NULL);
+    ck_assert(gy == 1 && gz == 1 && by == 1 && bz == 1 && extra == NULL);
     ck_assert_ptr_eq(stream, CU_STREAM_PER_THREAD);
     seen.n_launches++;
     seen.grid = gx;
     seen.block = bx;
-    seen.argument = params[0];
+    seen.shared = shared;
+    if (strcmp((const char *)f, "ps_grow") != 0) {
+        memcpy(&seen.batch, params[0], sizeof(seen.batch));
+    }
     return CUDA_SUCCESS;
 }
 
@@ -106,7 +109,7 @@ START_TEST(the_image_is_a_fatbin_and_every_function_is_loaded_at_once)
     ck_assert(memcmp(seen.image, magic, sizeof(magic)) == 0);
     ck_assert_int_eq(seen.n_functions, N_FUNCTIONS);
     ck_assert_int_eq(seen.n_loads, N_FUNCTIONS);
-    ck_assert_uint_eq(k.n_blocks, 40);
+    ck_assert_uint_eq(k.n_multiprocessors, 10);
     ps_kernels_unload(&driver, &k);
     ck_assert_int_eq(seen.n_modules, 0);
     ps_kernels_unload(&driver, &k);
@@ -129,53 +132,153 @@ START_TEST(after_a_failure_nothing_stays_loaded)
 {
     static const CUresult wanted[] = {CUDA_ERROR_NOT_FOUND, CUDA_ERROR_OUT_OF_MEMORY,
                                       CUDA_ERROR_NO_BINARY_FOR_GPU};
-    struct ps_kernels k = {.n_blocks = 77};
+    struct ps_kernels k = {.n_multiprocessors = 77};
 
     seen.fail_function = _i <= N_FUNCTIONS ? _i : 0;
     seen.fail_load = _i > N_FUNCTIONS && _i <= 2 * N_FUNCTIONS ? _i - N_FUNCTIONS : 0;
     seen.fail_module = _i > 2 * N_FUNCTIONS ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
     ck_assert_int_eq(ps_kernels_load(&driver, &k), wanted[(_i - 1) / N_FUNCTIONS]);
     ck_assert_int_eq(seen.n_modules, 0);
-    ck_assert_uint_eq(k.n_blocks, 77);
+    ck_assert_uint_eq(k.n_multiprocessors, 77);
     ck_assert_ptr_null(k.module);
 }
 END_TEST
 
+/* A shape, what it is put to, and what comes of it. */
 static const struct {
+    struct ps_shape shape; /* blocks, unit, chunk, slots */
+    uint32_t page_bytes;
     uint64_t bytes[3];
-    unsigned n_items, grid;
-} grids[] = {
-    {{512}, 1, 1},
-    {{0}, 1, 1},
-    {{8208}, 1, 17},
-    {{512, 1024, 16}, 3, 4},
-    {{19968}, 1, 39},
-    {{19968, 16}, 2, 40},
-    {{UINT64_C(1) << 32}, 1, 40},
+    unsigned n_items, grid, unit_shift, chunk_shift, shared;
+} shapes[] = {
+    {{40, 512, 512, 4}, 512, {512}, 1, 1, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {0}, 1, 1, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {8208}, 1, 17, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {512, 1024, 16}, 3, 4, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {19968, 16}, 2, 40, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {19968, 32, 32}, 3, 40, 9, 9, 8192},
+    {{40, 512, 512, 4}, 512, {UINT64_C(1) << 32}, 1, 40, 9, 9, 8192},
+    /* Units are parts of pages, a 32nd at least, and chunks parts of units. */
+    {{1000, 16384, 8192, 4}, 65536, {65536 * 3 + 16}, 1, 16, 14, 13, 32768},
+    {{10, 16384, 65536, 2}, 65536, {65536 * 3 + 16}, 1, 10, 14, 14, 32768},
+    {{0, 16384, 4096, 3}, 2 << 20, {5 << 20}, 1, 96, 16, 12, 12288},
+    {{0, 16384, 4096, 3}, 512, {5 << 20}, 1, 10240, 9, 9, 8192},
+    {{0, 16, 16, 2}, 512, {1536}, 1, 96, 4, 4, 8192},
+    /* No more units than can be counted. */
+    {{7, 16, 16, 2},
+     512,
+     {UINT64_C(1) << 32, UINT64_C(1) << 32, UINT64_C(1) << 32},
+     3,
+     7,
+     4,
+     4,
+     8192},
 };
 
-START_TEST(there_are_no_more_blocks_than_pages)
+START_TEST(a_launch_has_its_shape)
 {
     struct ps_kernels k;
-    struct ps_batch b = {.page_bytes = 512, .n_items = grids[_i].n_items};
+    struct ps_batch b = {.page_bytes = shapes[_i].page_bytes, .n_items = shapes[_i].n_items};
+    uint64_t first = 0;
 
     for (unsigned i = 0; i < b.n_items; i++) {
-        b.items[i].bytes = grids[_i].bytes[i];
-        b.items[i].flags = 1;
+        b.items[i].bytes = shapes[_i].bytes[i];
     }
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.grid, grids[_i].grid);
-    ck_assert_ptr_eq(seen.argument, &b);
-    ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.grid, grids[_i].grid);
+    k.fast = k.small = k.quiet = (struct ps_shape){1, 512, 512, 2};
+    *(_i % 2 != 0 ? &k.quiet : &k.small) = shapes[_i].shape;
+    k.fast.n_blocks = UINT32_MAX;
+    const enum ps_pace pace = _i % 2 != 0 ? PS_QUIET : PS_FAST;
+
+    for (int restores = 0; restores < 2; restores++) {
+        memset(&seen.batch, 0xa5, sizeof(seen.batch));
+        ck_assert_int_eq((restores ? ps_kernels_restore
+                                   : ps_kernels_stash)(&driver, &k, CU_STREAM_PER_THREAD, &b, pace),
+                         CUDA_SUCCESS);
+        ck_assert_uint_eq(seen.grid, shapes[_i].grid);
+        ck_assert_uint_eq(seen.block, 32);
+        ck_assert_uint_eq(seen.shared, shapes[_i].shared);
+        ck_assert_uint_eq(seen.batch.unit_shift, shapes[_i].unit_shift);
+        ck_assert_uint_eq(seen.batch.chunk_shift, shapes[_i].chunk_shift);
+        ck_assert_uint_eq(seen.batch.n_slots, shapes[_i].shape.n_slots);
+        first = 0;
+        for (unsigned i = 0; i < b.n_items; i++) {
+            ck_assert_uint_eq(seen.batch.items[i].bytes, shapes[_i].bytes[i]);
+            ck_assert_uint_eq(seen.batch.first_page[i], first);
+            first += ps_batch_item_pages(&b, &b.items[i]);
+        }
+    }
+}
+END_TEST
+
+/* A stash with host pages, or that looks beyond rows, has units of a page; a restore need not. */
+START_TEST(a_stash_that_must_goes_by_the_page)
+{
+    struct ps_kernels k;
+    struct ps_batch b = {.page_bytes = 4096, .n_items = 2};
+
+    b.items[0].bytes = b.items[1].bytes = 65536;
+    b.items[1].unit_bytes = 64;
+    if (_i == 0) {
+        b.host_list = b.host_pieces = 64;
+    } else {
+        b.items[1].rows = 64;
+        b.items[1].rows_kind = _i == 2 ? PS_ROWS_TRUSTED : 0;
+        b.outcomes = 64;
+    }
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
+    k.small = k.quiet = (struct ps_shape){0, 512, 512, 3};
+    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.unit_shift, _i == 2 ? 9 : 12);
+    ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_QUIET),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.unit_shift, 9);
+}
+END_TEST
+
+START_TEST(what_is_large_is_not_launched_as_if_it_were_small)
+{
+    struct ps_kernels k;
+    struct ps_batch b = {.page_bytes = 65536, .n_items = 1};
+
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
+    k.fast = (struct ps_shape){10, 65536, 65536, 5};
+    k.small = (struct ps_shape){10, 4096, 4096, 4};
+    k.quiet = (struct ps_shape){10, 4096, 4096, 3};
+    b.items[0].bytes = 655360 - 16;
+    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.n_slots, 4);
+    b.items[0].bytes = 655360;
+    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.n_slots, 5);
+    ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_QUIET),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.n_slots, 3);
+}
+END_TEST
+
+START_TEST(the_others_are_few_blocks)
+{
+    struct ps_kernels k;
+    struct ps_batch b = {.page_bytes = 512, .n_items = 1};
+    static const uint64_t bytes[] = {0, 512, 513 + 15, 4608, 5120, UINT64_C(1) << 32};
+    static const unsigned grid[] = {1, 1, 2, 9, 10, 10};
+
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
+    b.items[0].bytes = bytes[_i];
+    b.items[0].flags = 1;
     ck_assert_int_eq(ps_kernels_drop(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_uint_eq(seen.grid, 1);
+    ck_assert_uint_eq(seen.block, 32);
     ck_assert_int_eq(ps_kernels_grow(&driver, &k, CU_STREAM_PER_THREAD, 64, 1, 2), CUDA_SUCCESS);
     ck_assert_uint_eq(seen.grid, 1);
     ck_assert_int_eq(ps_kernels_clean(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.grid, grids[_i].grid < 10 ? grids[_i].grid : 10);
-    ck_assert_int_eq(seen.n_launches, 5);
+    ck_assert_uint_eq(seen.grid, grid[_i]);
+    ck_assert_uint_eq(seen.batch.items[0].flags, 1);
+    ck_assert_int_eq(seen.n_launches, 3);
 }
 END_TEST
 
@@ -185,8 +288,10 @@ START_TEST(an_empty_batch_launches_nothing)
     const struct ps_batch b = {.page_bytes = 512};
 
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
-    ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
+    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
+                     CUDA_SUCCESS);
+    ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_QUIET),
+                     CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_drop(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_clean(&driver, &k, CU_STREAM_PER_THREAD, &b), CUDA_SUCCESS);
     ck_assert_int_eq(seen.n_launches, 0);
@@ -202,8 +307,10 @@ int main(void)
     tcase_add_test(t, the_image_is_a_fatbin_and_every_function_is_loaded_at_once);
     tcase_add_test(t, an_older_driver_need_not_know_cuFuncLoad);
     tcase_add_loop_test(t, after_a_failure_nothing_stays_loaded, 1, 2 * N_FUNCTIONS + 2);
-    tcase_add_loop_test(t, there_are_no_more_blocks_than_pages, 0,
-                        (int)(sizeof(grids) / sizeof(grids[0])));
+    tcase_add_loop_test(t, a_launch_has_its_shape, 0, (int)(sizeof(shapes) / sizeof(shapes[0])));
+    tcase_add_loop_test(t, a_stash_that_must_goes_by_the_page, 0, 3);
+    tcase_add_test(t, what_is_large_is_not_launched_as_if_it_were_small);
+    tcase_add_loop_test(t, the_others_are_few_blocks, 0, 6);
     tcase_add_test(t, an_empty_batch_launches_nothing);
     suite_add_tcase(s, t);
     return ps_check_main(s);

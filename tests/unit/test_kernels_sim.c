@@ -257,6 +257,9 @@ void tensor_init(struct tensor *t, struct pool *p, uint64_t bytes, unsigned unif
     t->copy = allocate(bytes);
     t->table = allocate(t->n_pages * sizeof(*t->table));
     memset(t->table, POISON, t->n_pages * sizeof(*t->table));
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        t->table[i].state = 0;
+    }
     memset(t->data - GUARD_BYTES, GUARD, GUARD_BYTES);
     memset(t->data + bytes, GUARD, GUARD_BYTES);
     for (uint64_t i = 0; i < t->n_pages; i++) {
@@ -385,11 +388,18 @@ void tensor_count(struct tensor *t, struct pool *p, unsigned kind, unsigned perc
     classify(t, p);
 }
 
+static bool is_zero(const struct tensor *t, const struct pool *p, uint64_t page)
+{
+    static const unsigned char zero[16];
+    const unsigned char *at = t->copy + page * p->page_bytes;
+
+    return memcmp(at, zero, sizeof(zero)) == 0 && is_uniform(at, page_length(t, p, page));
+}
+
 static void check_flags(const struct tensor *t, const struct pool *p)
 {
     for (uint64_t i = 0; t->flags != NULL && i < t->n_pages; i++) {
-        ck_assert_uint_eq(t->flags[i], is_dead(t, p, i) || !is_uniform(t->copy + i * p->page_bytes,
-                                                                       page_length(t, p, i)));
+        ck_assert_uint_eq(t->flags[i], is_dead(t, p, i) || !is_zero(t, p, i));
     }
     ck_assert(t->flags == NULL || t->flags[t->n_pages] == GUARD);
 }
@@ -421,9 +431,37 @@ static void fill_rows(struct ps_batch_item *item, const struct tensor *t, uint32
         item->outcome = i;
         outcomes[i] = t->outcome;
     }
+    item->rows_kind |= t->known ? PS_ITEM_KNOWN : 0;
 }
 
-static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *tensors, uint32_t n)
+/* A stash that claims pages, or looks beyond rows, has units of a page. */
+static bool by_the_page(const struct pool *p, const struct tensor *tensors, uint32_t n)
+{
+    bool is = p->host.list != NULL;
+
+    for (uint32_t i = 0; i < n; i++) {
+        is = is || (tensors[i].counted && (tensors[i].rows_kind & PS_ROWS_TRUSTED) == 0);
+    }
+    return is;
+}
+
+/* Units and chunks of any size. */
+static void shape_batch(struct ps_batch *b, struct pool *p, bool whole)
+{
+    const uint32_t page_shift = (uint32_t)__builtin_ctz(p->page_bytes);
+    const uint32_t parts_shift = whole ? 0 : (uint32_t)(test_random(&p->rng) % 6);
+    uint32_t n_pages = 0;
+
+    b->unit_shift = (uint8_t)(page_shift - parts_shift);
+    b->chunk_shift = (uint8_t)(b->unit_shift - test_random(&p->rng) % (b->unit_shift - 3));
+    b->n_slots = (uint8_t)(2 + test_random(&p->rng) % (PS_CHUNKS_MAX - 1));
+    for (uint32_t i = 0; i < b->n_items; i++) {
+        b->first_page[i] = n_pages;
+        n_pages += (uint32_t)ps_batch_item_pages(b, &b->items[i]);
+    }
+}
+
+static void fill_batch(struct ps_batch *b, struct pool *p, struct tensor *tensors, uint32_t n)
 {
     memset(b, POISON, sizeof(*b));
     b->pool = device(p->pages);
@@ -451,7 +489,7 @@ static void fill_batch(struct ps_batch *b, const struct pool *p, struct tensor *
 /* What a stash of n_stored pages must take of each part. */
 struct taken {
     uint64_t n_device, n_host;
-    bool *device, *host; /* by page: to be taken, and not seen in a table yet */
+    bool *device, *host; /* by page: may be taken, and was not seen in a table yet */
 };
 
 static bool *note_taken(const struct part *part, uint64_t n)
@@ -466,13 +504,15 @@ static bool *note_taken(const struct part *part, uint64_t n)
     return taken;
 }
 
-static struct taken foresee(const struct pool *p, uint64_t n_stored)
+/* Where there is no host's part, it has a page at hand for each page of the batch. */
+static struct taken foresee(const struct pool *p, uint64_t n_stored, uint64_t n_pages)
 {
     const uint64_t n_seen = n_free(&p->device) - p->device.hidden;
-    const bool limited = p->host.list != NULL && n_stored > n_seen;
-    const uint64_t n_device = limited ? n_seen : n_stored;
+    const bool has_host = p->host.list != NULL;
+    const uint64_t n_device = has_host && n_stored > n_seen ? n_seen : n_stored;
 
-    return (struct taken){n_device, n_stored - n_device, note_taken(&p->device, n_device),
+    return (struct taken){n_device, n_stored - n_device,
+                          note_taken(&p->device, has_host ? n_device : n_pages),
                           note_taken(&p->host, n_stored - n_device)};
 }
 
@@ -538,14 +578,17 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
     struct ps_batch b;
     void *params[] = {&b};
     uint64_t n_stored = 0;
+    uint64_t n_pages = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         tensors[i].seq = (uint16_t)(test_random(&p->rng) & PS_SEQ_MAX);
         n_stored += tensors[i].n_stored;
+        n_pages += tensors[i].n_pages;
     }
-    const struct taken taken = foresee(p, n_stored);
+    const struct taken taken = foresee(p, n_stored, n_pages);
 
     fill_batch(&b, p, tensors, n);
+    shape_batch(&b, p, by_the_page(p, tensors, n));
     kernels_launch("ps_stash", params, n_blocks, order, &p->rng);
 
     p->device.head += taken.n_device;
@@ -559,6 +602,9 @@ void pool_stash(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_b
         check_outcome(t, i);
         ck_assert_uint_eq(t->counts[0], 0);
         ck_assert_uint_eq(t->counts[1], 0);
+        for (uint64_t k = 0; k < t->n_pages && p->host.list == NULL; k++) {
+            ck_assert_uint_eq(t->table[k].state, 0);
+        }
     }
     free(taken.device);
     free(taken.host);
@@ -582,24 +628,68 @@ static void expect_dead(struct tensor *t, const struct pool *p)
     }
 }
 
+/* Flags for a restore, and what they promise. */
+static void make_flags(struct tensor *t, struct pool *p)
+{
+    memset(t->flags, POISON, t->n_pages);
+    for (uint64_t i = 0; t->known && i < t->n_pages; i++) {
+        const bool zero = test_random(&p->rng) % 2 == 0;
+        unsigned char *at = t->data + i * p->page_bytes;
+
+        t->flags[i] = zero ? 0 : (unsigned char)(1 + test_random(&p->rng) % 255);
+        if (zero && !t->lied) {
+            memset(at, 0, page_length(t, p, i));
+            if (is_dead(t, p, i) && (t->rows_kind & PS_ROWS_OVERWRITE) == 0) {
+                memset(t->copy + i * p->page_bytes, 0, page_length(t, p, i));
+            }
+        }
+    }
+}
+
+/* After a restore that trusts them no flag is lowered, and what is not zero is flagged. */
+static void check_known(struct tensor *t, const struct pool *p, const unsigned char *before)
+{
+    for (uint64_t i = 0; i < t->n_pages; i++) {
+        const bool zero = !is_dead(t, p, i) && is_zero(t, p, i);
+
+        ck_assert_uint_eq(t->flags[i], zero ? before[i] : 1);
+        if (zero && t->lied && before[i] == 0) {
+            memset(t->copy + i * p->page_bytes, POISON, page_length(t, p, i));
+        }
+    }
+    ck_assert(t->flags[t->n_pages] == GUARD);
+}
+
 void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n_blocks,
                   enum order order)
 {
     struct ps_batch b;
     void *params[] = {&b};
 
+    unsigned char *before[PS_BATCH_MAX] = {NULL};
+
     for (uint32_t i = 0; i < n; i++) {
         memset(tensors[i].data, POISON, tensors[i].bytes);
-        if (tensors[i].flags != NULL) {
-            memset(tensors[i].flags, POISON, tensors[i].n_pages);
-        }
         expect_dead(&tensors[i], p);
+        if (tensors[i].flags != NULL) {
+            make_flags(&tensors[i], p);
+        }
+        if (tensors[i].known) {
+            before[i] = allocate(tensors[i].n_pages);
+            memcpy(before[i], tensors[i].flags, tensors[i].n_pages);
+        }
     }
     fill_batch(&b, p, tensors, n);
+    shape_batch(&b, p, false);
     kernels_launch("ps_restore", params, n_blocks, order, &p->rng);
     for (uint32_t i = 0; i < n; i++) {
+        if (tensors[i].known) {
+            check_known(&tensors[i], p, before[i]);
+        } else {
+            check_flags(&tensors[i], p);
+        }
         tensor_check(&tensors[i], i);
-        check_flags(&tensors[i], p);
+        free(before[i]);
     }
     pool_check(p);
 }

@@ -57,6 +57,9 @@ struct tensor {
     unsigned char *copy;
     struct ps_page_entry *table;
     unsigned char *flags; /* NULL: none; a guard behind the last */
+    bool known;           /* restores are told that they are right, at random; */
+    bool
+        lied; /* and are told wrong: what is flagged 0 is not zero, and stays so where it should be */
     uint64_t counts[2];
     uint64_t ledger;
     uint16_t seq;

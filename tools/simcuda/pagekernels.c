@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the stash kernels touch. The slots of a free list are plain memory (a stash must be ordered after the drop or
- * grow that gave the pages); only its counters may be moved by two kernels at once. Where there are host pages, a stash
- * finds the device's pages by a counter that drop and grow publish: that orders it behind them. Needs the big lock.
+ * grow that gave the pages, and has as many at hand as its batch has pages); only its counters may be moved by two
+ * kernels at once. Where there are host pages, a stash finds the device's pages by a counter that drop and grow
+ * publish: that orders it behind them. Needs the big lock.
  */
 #include "tools/simcuda/pagekernels.h"
 
@@ -237,9 +238,9 @@ static void tell_page(struct sim_op *op, uint32_t page, uint64_t bytes, bool wri
     }
 }
 
-/* The pages that the tables of a restore name. */
+/* The pages that the tables of a restore, or of a stash that is over, name. */
 static void tell_pages(struct sim_op *op, const struct ps_batch *b,
-                       const struct ps_batch_item *item, sim_pk_tell_fn tell)
+                       const struct ps_batch_item *item, bool write, sim_pk_tell_fn tell)
 {
     for (uint64_t p = 0; p < ps_batch_item_pages(b, item); p++) {
         struct ps_page_entry entry;
@@ -248,7 +249,7 @@ static void tell_pages(struct sim_op *op, const struct ps_batch *b,
             entry.page != PS_PAGE_UNIFORM && entry.page != PS_PAGE_DEAD) {
             const uint64_t left = item->bytes - p * b->page_bytes;
 
-            tell_page(op, entry.page, left < b->page_bytes ? left : b->page_bytes, false, tell);
+            tell_page(op, entry.page, left < b->page_bytes ? left : b->page_bytes, write, tell);
         }
     }
 }
@@ -279,8 +280,44 @@ static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell
             tell(op, item->flags, item->flags != 0 ? n_pages : 0, SIM_PK_WRITE);
         }
         if (kind == PK_RESTORE) {
-            tell_pages(op, b, item, tell);
+            tell_pages(op, b, item, false, tell);
         }
+    }
+}
+
+/* A stash without host pages owns the slots that it has at hand: it may put their numbers in another order. */
+static bool at_hand(const struct sim_op *op)
+{
+    return kind_of(op) == PK_STASH && batch_of(op)->host_list == 0;
+}
+
+static void tell_at_hand(struct sim_op *op, const struct ps_free_list *list, sim_pk_tell_fn tell)
+{
+    const struct ps_batch *b = batch_of(op);
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
+        n += ps_batch_item_pages(b, &b->items[i]);
+    }
+    for (uint64_t i = 0; i < n && i < list->n_slots; i++) {
+        const uint64_t at = (list->head + i) & (list->n_slots - 1);
+
+        tell(op, slots_address(list) + at * sizeof(uint32_t), sizeof(uint32_t), SIM_PK_WRITE);
+    }
+}
+
+/* The head moves when all is stored. */
+static void tell_stored(struct sim_op *op, uint64_t *head, sim_pk_tell_fn tell)
+{
+    const struct ps_batch *b = batch_of(op);
+    struct ps_free_list list;
+
+    if (!read_list(list_address(op, 0), &list) || list.head == *head) {
+        return;
+    }
+    *head = list.head;
+    for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX; i++) {
+        tell_pages(op, b, &b->items[i], true, tell);
     }
 }
 
@@ -300,6 +337,9 @@ void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn
             tell(op, at, sizeof(list), SIM_PK_LIST);
             state->head[i] = !read_list(at, &list) ? 0 : kind == PK_STASH ? list.head : list.tail;
         }
+    }
+    if (at_hand(op) && read_list(list_address(op, 0), &list)) {
+        tell_at_hand(op, &list, tell);
     }
     if (kind != PK_GROW) {
         tell_items(op, kind, tell);
@@ -343,6 +383,10 @@ static void tell_slots(struct sim_op *op, int which, uint64_t *head, sim_pk_tell
 /* Slots and pages that the step took from the lists (stash) or slots it gave to them (drop, grow). */
 void sim_pk_after(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
 {
+    if (at_hand(op)) {
+        tell_stored(op, &state->head[0], tell);
+        return;
+    }
     for (int i = 0; i < N_LISTS; i++) {
         tell_slots(op, i, &state->head[i], tell);
     }
