@@ -170,7 +170,7 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 #    define PS_SYNC_WARP()    ((void)0)
 #    define PS_ANY(_x)        (_x)
 #    define PS_BALLOT(_x)     ((_x) ? 1u : 0u)
-#    define PS_FIRST(_x)      (_x)
+#    define PS_FIRST(_x)      ((_x) + 0) /* what a thread gives itself */
 #    define PS_RANK(_ballot)  ((void)(_ballot), 0u)
 #    define PS_COUNT(_ballot) (_ballot)
 /* Another block of this launch may run here. */

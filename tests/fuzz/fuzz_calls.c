@@ -4,8 +4,8 @@
  * answer a plain driver's, and the checker has nothing to say.
  *
  * Input: the scheduler's seed, the mode (one thread; one that does it all again and again, as steps of a job; three
- * that take turns; three at once with a job each), then operations. Each input has a context of its own, so a failure needs nothing but its input; only the mode of three
- * at once depends on the machine too.
+ * that take turns; three at once with a job each), then operations. Each input has a context of its own, so a failure
+ * needs nothing but its input; only the mode of three at once depends on the machine too.
  *
  * The program runs itself again with the stash preloaded (FUZZ_SHIM names it; empty: none, the model against the plain
  * driver). FUZZ_SIM adds options of the software driver, FUZZ_TALK=1 tells each step, FUZZ_COVERAGE=FILE writes which

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tensor in its place, named by a stale word of a launch, is freed by another thread while that launch is in the driver:
- * it must be gone when the launch returns. More are freed so than there is memory for.
+ * A tensor in its place, named by a stale word of a launch, is freed by another thread while that launch is in the
+ * driver: it must be gone when the launch returns. More are freed so than there is memory for.
  */
 #include <pthread.h>
 #include <semaphore.h>
