@@ -87,8 +87,8 @@ void plan_check_sums(const struct ps_plan *plan, const struct ps_plan_settings *
     ck_assert_uint_eq(homes, plan->home_bytes);
     ck_assert_uint_eq(lanes, plan->lane_bytes);
     ck_assert_uint_ge(plan->group_tail_bytes, largest_tail);
-    ck_assert_uint_ge(plan->peak_bytes, plan->home_bytes + plan->lane_bytes + plan->pool_bytes +
-                                            plan->spare_bytes);
+    ck_assert_uint_ge(plan->peak_bytes,
+                      plan->home_bytes + plan->lane_bytes + plan->pool_bytes + plan->spare_bytes);
     ck_assert(!plan->adopt || plan->peak_bytes < plan->plain_peak_bytes);
 }
 
