@@ -79,14 +79,11 @@ PS_DEVICE bool is_written(struct ps_row_outcome *o, int fill, struct ps_vec word
 PS_DEVICE void look_beyond(const struct ps_batch *b, const struct unit *u)
 {
     const struct ps_batch_item *item = &b->items[u->item];
-    uint32_t n_valid = u->bytes;
     if (item->rows == 0 || (item->rows_kind & PS_ROWS_TRUSTED) != 0 || u->kind != UNIT_MOVE) {
         return;
     }
-    if (PS_THREAD == 0) {
-        n_valid = valid_in_unit(u, begin_of(b, u), valid_bytes(item));
-    }
-    n_valid = PS_FIRST(n_valid);
+    /* All by lane 0's count, whatever becomes of it. */
+    const uint32_t n_valid = PS_FIRST(valid_in_unit(u, begin_of(b, u), valid_bytes(item)));
     if (n_valid == u->bytes) {
         return;
     }

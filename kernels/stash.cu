@@ -48,9 +48,9 @@ PS_THIN_KERNEL1(ps_stash, struct ps_batch, batch)
         const uint32_t n = left < pipe_chunk_bytes(&p) ? left : pipe_chunk_bytes(&p);
         const struct ps_vec *const chunk = pipe_chunk(&p);
 
-        PS_YIELD();
         pipe_wait(&p);
         if (offset == 0) {
+            PS_YIELD();
             look_beyond(b, u);
             found = false;
             if (PS_THREAD == 0 && n != 0) {
@@ -66,7 +66,6 @@ PS_THIN_KERNEL1(ps_stash, struct ps_batch, batch)
             }
             fill(u->pool, offset, s.word);
         }
-        PS_YIELD();
         if (found && b->host_list != 0) {
             pipe_store_lanes(&p, u->pool + offset, n);
         } else if (found) {
@@ -125,7 +124,9 @@ PS_THIN_KERNEL1(ps_restore, struct ps_batch, batch)
         const uint32_t left = u->kind == UNIT_MOVE ? u->bytes - offset : 0;
         const uint32_t n = left < pipe_chunk_bytes(&p) ? left : pipe_chunk_bytes(&p);
 
-        PS_YIELD();
+        if (offset == 0) {
+            PS_YIELD();
+        }
         pipe_wait(&p);
         if (u->kind == UNIT_FILL) {
             const struct ps_page_entry *const entry = entry_of(u);
@@ -135,7 +136,6 @@ PS_THIN_KERNEL1(ps_restore, struct ps_batch, batch)
             pipe_store(&p, u->data + offset, n);
         }
         pipe_done(&p);
-        PS_YIELD();
         feed_restore(b, &s, &p, &f);
         offset += n;
         if (n == left) {
@@ -298,7 +298,7 @@ PS_THIN_KERNEL1(ps_drop, struct ps_batch, batch)
         uint32_t page[AHEAD];
         PS_UNROLL
         for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint64_t i = base + k * PS_LANES + PS_THREAD;
+            const uint64_t i = base + (uint64_t)k * PS_LANES + PS_THREAD;
             page[k] = cursor_seek(&batch, &c, i) ? cursor_entry(&batch, &c, i)->page : PS_PAGE_DEAD;
         }
         PS_YIELD();

@@ -665,7 +665,6 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
 {
     struct ps_batch b;
     void *params[] = {&b};
-
     unsigned char *before[PS_BATCH_MAX] = {NULL};
 
     for (uint32_t i = 0; i < n; i++) {
@@ -673,8 +672,6 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
         expect_dead(&tensors[i], p);
         if (tensors[i].flags != NULL) {
             make_flags(&tensors[i], p);
-        }
-        if (tensors[i].known) {
             before[i] = allocate(tensors[i].n_pages);
             memcpy(before[i], tensors[i].flags, tensors[i].n_pages);
         }
@@ -683,7 +680,7 @@ void pool_restore(struct pool *p, struct tensor *tensors, uint32_t n, uint64_t n
     shape_batch(&b, p, false);
     kernels_launch("ps_restore", params, n_blocks, order, &p->rng);
     for (uint32_t i = 0; i < n; i++) {
-        if (tensors[i].known) {
+        if (tensors[i].known && before[i] != NULL) {
             check_known(&tensors[i], p, before[i]);
         } else {
             check_flags(&tensors[i], p);
