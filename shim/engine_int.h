@@ -103,6 +103,7 @@ struct ps_tensor {
     bool seen;            /* named after it had been stashed */
     bool foreign;         /* named on a stream other than the group's */
     bool read_on;         /* by a stash of which nobody knows when it ends */
+    bool flags_known;     /* the slot's were right, for all of the tail, when it came in */
     bool late;            /* named between its instance's pop and the next boundary */
 };
 

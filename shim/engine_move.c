@@ -464,6 +464,7 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     b->n_items = n;
     for (uint32_t i = 0; i < n; i++) {
         tail_item(e, t[i], t[i]->copy, &b->items[i]);
+        b->items[i].rows_kind |= t[i]->flags_known ? PS_ITEM_KNOWN : 0;
     }
 }
 

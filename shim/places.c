@@ -207,7 +207,7 @@ static bool order_slot(struct ps_engine *e, struct ps_lane_slot *s, CUstream str
 }
 
 /*
- * Zeroes the pages that the last scan found not uniform, if there are flags, and makes the slot the new address's.
+ * Zeroes the pages that the last scan found not zero, if there are flags, and makes the slot the new address's.
  */
 static CUresult clean_flagged(struct ps_engine *e, uint64_t base, const struct ps_lane_slot *s,
                               uint64_t flags, CUstream stream)
@@ -419,6 +419,7 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     struct ps_lane_slot *s = place->tail;
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
+    t->flags_known = false;
     if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
         if (s->owner != NULL) {
             ps_trace(
@@ -442,6 +443,8 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     }
     drop_ready(e, s->ready);
     s->owner = t;
+    /* Of a shorter tail's last page the flag does not speak for all. */
+    t->flags_known = s->scanned && ps_tensor_tail(t, t->bytes) <= s->scanned_bytes;
     s->scanned = false;
     return true;
 }
@@ -461,6 +464,7 @@ void ps_place_scanned(struct ps_tensor *t)
 {
     if (t->place != NULL && !t->place->aside) {
         t->place->tail->scanned = true;
+        t->place->tail->scanned_bytes = ps_tensor_tail(t, t->bytes);
     }
 }
 

@@ -30,11 +30,12 @@ struct ps_tensor;
 struct ps_lane_slot {
     CUmemGenericAllocationHandle handle;
     uint64_t bytes;
-    uint64_t flags;            /* device address: a byte a page, not 0: not uniform */
+    uint64_t flags;            /* device address: a byte a page, 0: zero */
     struct ps_tensor *owner;   /* whose tail is in it */
     struct ps_fence *ready[2]; /* no owner: what the last one's end is behind */
     bool elsewhere;            /* that may be on another stream than its group's */
-    bool scanned;              /* nobody can have written it since the scan that made the flags */
+    bool scanned;              /* nobody can have written it since the scan that made the flags, */
+    uint64_t scanned_bytes;    /* which speak for so much of it */
 };
 
 /*
