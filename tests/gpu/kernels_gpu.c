@@ -28,7 +28,7 @@ static struct {
     uint64_t seed;
 } options = {
     .bytes = UINT64_C(9) << 28,
-    .case_bytes = UINT64_C(48) << 20,
+    .case_bytes = UINT64_C(32) << 20,
     .page_bytes = 256u << 10,
     .n_tensors = 6,
     .repeats = 15,
