@@ -343,12 +343,10 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
         return;
     }
     l->busy = true;
-    ps_debug(
-        "cut: %llu KiB of places and spares (%u), %llu of pages, %llu of tables, %llu of the rest",
-        (unsigned long long)(e->chunk_bytes >> 10), e->places != NULL ? e->places->n_spares : 0,
-        (unsigned long long)(e->pool.mapped >> 10),
-        (unsigned long long)(e->pool.tables_mapped >> 10),
-        (unsigned long long)(e->pool.arena_bytes >> 10));
+    ps_debug("cut: %llu KiB of places and spares, %llu of pages, %llu of tables, %llu of the rest",
+             (unsigned long long)(e->chunk_bytes >> 10), (unsigned long long)(e->pool.mapped >> 10),
+             (unsigned long long)(e->pool.tables_mapped >> 10),
+             (unsigned long long)(e->pool.arena_bytes >> 10));
     ps_engine_poll(e);
     const bool off = e->places != NULL && drifted(e, cut);
     const bool ready =

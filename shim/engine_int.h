@@ -510,8 +510,6 @@ void ps_prefetch(struct ps_engine *e, struct ps_group *g);
 
 /* Polls, so that a GPU that itself waits for this thread cannot hang the job. Lock not held. */
 CUresult ps_wait_bounded(CUevent event);
-/* The same for so many milliseconds. */
-CUresult ps_wait_within(CUevent event, int64_t ms);
 
 /* ---- engine_touch.c ---- */
 /* Work that uses the tensor has been enqueued on the stream, which belongs to ctx. Lock held. */

@@ -83,19 +83,15 @@ static struct ps_fence *throttle_fence(struct ps_engine *e, uint64_t thread)
     return NULL;
 }
 
-static int64_t now_ms(void)
+CUresult ps_wait_bounded(CUevent event)
 {
+    struct timespec start;
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-CUresult ps_wait_within(CUevent event, int64_t ms)
-{
-    const int64_t start = now_ms();
+    clock_gettime(CLOCK_MONOTONIC, &start);
     for (unsigned i = 0;; i++) {
         const CUresult r = ps_driver.cuEventQuery(event);
-        if (r != CUDA_ERROR_NOT_READY || now_ms() - start > ms) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (r != CUDA_ERROR_NOT_READY || now.tv_sec - start.tv_sec > THROTTLE_MAX_S) {
             return r;
         }
         if (i > 100) {
@@ -103,11 +99,6 @@ CUresult ps_wait_within(CUevent event, int64_t ms)
             nanosleep(&pause, NULL);
         }
     }
-}
-
-CUresult ps_wait_bounded(CUevent event)
-{
-    return ps_wait_within(event, (int64_t)THROTTLE_MAX_S * 1000);
 }
 
 /*
@@ -294,7 +285,9 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
         return 0;
     }
     ps_rows_tell(e, g);
-    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, PS_QUIET);
+    /* The next group waits for the only lane. */
+    const enum ps_pace pace = e->places != NULL && e->places->plan.n_lanes > 1 ? PS_QUIET : PS_FAST;
+    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, pace);
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot stash a group: %s; it stays on the device",

@@ -421,11 +421,11 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
     t->flags_known = false;
     if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
-        if (s->owner != NULL) {
+        if (s->owner != NULL && s->owner->group != NULL) {
             ps_trace(
                 "the tail of group %u cannot come in: group %u is in its lane (state %u, %u pins%s%s%s)",
-                t->group->seg.group, s->owner->group != NULL ? s->owner->group->seg.group : 0,
-                s->owner->state, s->owner->pins, s->owner->group->open ? ", open" : "",
+                t->group->seg.group, s->owner->group->seg.group, s->owner->state, s->owner->pins,
+                s->owner->group->open ? ", open" : "",
                 s->owner->group->returned ? ", returned" : "",
                 s->owner->group->stays ? ", stays" : "");
         }

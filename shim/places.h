@@ -39,11 +39,12 @@ struct ps_lane_slot {
 };
 
 /*
- * Memory for one tail that is aside, of any slot: of the largest, in parts of which the first few are just as large as
- * a smaller one, since no handle can be mapped by half (CUDA_ERROR_NOT_SUPPORTED, driver 580).
+ * Memory for one tail that is aside: as large as its slot or a larger one, in parts of which the first few are just as
+ * large as any smaller slot, since no handle can be mapped by half (CUDA_ERROR_NOT_SUPPORTED, driver 580).
  */
 struct ps_spare {
     struct ps_spare *next;
+    uint64_t bytes; /* of the parts it has */
     CUmemGenericAllocationHandle part[PS_PLAN_SLOTS_MAX];
 };
 
@@ -80,8 +81,6 @@ struct ps_places {
     uint64_t part_bytes[PS_PLAN_SLOTS_MAX]; /* of each spare */
     uint32_t n_parts;
     uint64_t spare_bytes; /* their sum: the largest slot */
-    uint32_t n_spares;    /* that exist */
-    uint32_t n_given_up;  /* waits for one that ended without it */
     uint64_t bytes;       /* of all homes, lanes, flags and spares */
     uint32_t n_aside;
 };

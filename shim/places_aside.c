@@ -13,15 +13,18 @@
 #include "shim/engine_int.h"
 #include "shim/places_int.h"
 
-#define SPARES_MAX    1
-#define GIVE_UP       3   /* waits in vain: the device may depend on this thread */
-#define SPARE_WAIT_MS 200 /* far above a group's compute */
-
-static struct ps_spare *pop_spare(struct ps_places *p)
+/* The smallest that is large enough; NULL: there is none. */
+static struct ps_spare *pop_spare(struct ps_places *p, uint64_t bytes)
 {
-    struct ps_spare *spare = p->spares;
+    struct ps_spare **best = NULL;
+    for (struct ps_spare **at = &p->spares; *at != NULL; at = &(*at)->next) {
+        if ((*at)->bytes >= bytes && (best == NULL || (*at)->bytes < (*best)->bytes)) {
+            best = at;
+        }
+    }
+    struct ps_spare *spare = best != NULL ? *best : NULL;
     if (spare != NULL) {
-        p->spares = spare->next;
+        *best = spare->next;
     }
     return spare;
 }
@@ -32,25 +35,24 @@ static void push_spare(struct ps_places *p, struct ps_spare *spare)
     p->spares = spare;
 }
 
-/* All spares beyond one, taken out: nothing is aside, so nobody needs them soon. */
+/* All spares beyond the largest, taken out: nothing is aside, so nobody needs them soon. */
 static struct ps_spare *surplus(struct ps_engine *e, struct ps_places *p)
 {
-    if (p->n_aside > 0 || p->spares == NULL) {
-        return NULL;
+    struct ps_spare *keep = p->n_aside == 0 ? pop_spare(p, p->spare_bytes) : NULL;
+    struct ps_spare *out = keep != NULL ? p->spares : NULL;
+    if (keep != NULL) {
+        keep->next = NULL;
+        p->spares = keep;
     }
-    struct ps_spare *out = p->spares->next;
-    p->spares->next = NULL;
     for (const struct ps_spare *spare = out; spare != NULL; spare = spare->next) {
-        p->n_spares--;
-        p->bytes -= p->spare_bytes;
-        e->chunk_bytes -= p->spare_bytes;
+        p->bytes -= spare->bytes;
+        e->chunk_bytes -= spare->bytes;
     }
     return out;
 }
 
 static void count_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes)
 {
-    p->n_spares++;
     p->bytes += bytes;
     e->chunk_bytes += bytes;
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
@@ -131,41 +133,15 @@ static bool settle_all(struct ps_engine *e, struct ps_places *p)
     return true;
 }
 
-/* The oldest stash of something that is aside, if it is on its way; NULL: none is. */
-static struct ps_fence *leaving_aside(const struct ps_engine *e)
+/* A spare that is there; what is aside goes back to its lane for it, if it can. Lock let go and taken again. */
+static struct ps_spare *find_spare(struct ps_engine *e, struct ps_places *p, uint64_t bytes)
 {
-    for (const struct ps_tensor *t = e->cached; t != NULL; t = t->lru_next) {
-        const struct ps_place *place = t->place;
-        if (place != NULL && place->aside && !place->busy && place->spare != NULL && t->pins == 0) {
-            return ps_fence_ref(t->copy->stash);
-        }
-    }
-    return NULL;
-}
-
-/*
- * A spare, without making one if that can be: what is aside goes back to its lane, and beyond SPARES_MAX a stash on its
- * way is waited for a little: the device has the work of all that came after it. Lock let go and taken again.
- */
-static struct ps_spare *find_spare(struct ps_engine *e, struct ps_places *p)
-{
-    if (p->spares == NULL) {
+    struct ps_spare *spare = pop_spare(p, bytes);
+    if (spare == NULL) {
         (void)settle_all(e, p);
+        spare = pop_spare(p, bytes);
     }
-    struct ps_fence *f = p->spares == NULL && p->n_spares >= SPARES_MAX && p->n_given_up < GIVE_UP
-                             ? leaving_aside(e)
-                             : NULL;
-    if (f != NULL) {
-        ps_count(unplanned_waits, 1);
-        pthread_mutex_unlock(&ps_lock);
-        const CUresult r = ps_wait_within(f->event, SPARE_WAIT_MS);
-        pthread_mutex_lock(&ps_lock);
-        p->n_given_up += r == CUDA_ERROR_NOT_READY;
-        ps_fence_unref(&e->fences, f);
-        ps_engine_poll(e);
-        (void)settle_all(e, p);
-    }
-    return pop_spare(p);
+    return spare;
 }
 
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
@@ -182,7 +158,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
         return CUDA_SUCCESS;
     }
     place->busy = true;
-    struct ps_spare *spare = find_spare(e, p);
+    struct ps_spare *spare = find_spare(e, p, place->tail->bytes);
     const bool made = spare == NULL;
     struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
     const bool over = ps_fence_done(f);
@@ -193,7 +169,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
         r = ps_driver.cuEventSynchronize(f->event);
     }
     if (r == CUDA_SUCCESS && made) {
-        spare = ps_spare_make(e, p, &r);
+        spare = ps_spare_make(e, p, place->tail->bytes, &r);
     }
     bool unmapped = !mapped;
     if (r == CUDA_SUCCESS && mapped) {
@@ -206,7 +182,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     pthread_mutex_lock(&ps_lock);
     ps_fence_unref(&e->fences, f);
     if (made && spare != NULL) {
-        count_spare(e, p, p->spare_bytes);
+        count_spare(e, p, spare->bytes);
     }
     p->n_aside += mapped && unmapped;
     place->aside = unmapped;

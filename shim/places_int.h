@@ -9,7 +9,8 @@
 CUresult ps_place_map(const struct ps_engine *e, uint64_t base, uint64_t bytes,
                       CUmemGenericAllocationHandle handle);
 /* Memory for a tail that is aside; the last resort is what was freed and is not over yet. Lock not held. */
-struct ps_spare *ps_spare_make(struct ps_engine *e, const struct ps_places *p, CUresult *r_p);
+struct ps_spare *ps_spare_make(struct ps_engine *e, const struct ps_places *p, uint64_t bytes,
+                               CUresult *r_p);
 /* Maps as much of it as a slot has. Lock not held. */
 CUresult ps_spare_map(const struct ps_engine *e, const struct ps_places *p,
                       const struct ps_spare *spare, uint64_t base, uint64_t bytes);

@@ -171,7 +171,9 @@ void ps_spare_free(const struct ps_places *p, struct ps_spare *spare)
 /* Makes the parts that are not there yet. */
 static CUresult make_parts(struct ps_engine *e, const struct ps_places *p, struct ps_spare *spare)
 {
-    for (uint32_t i = 0; i < p->n_parts; i++) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; end < spare->bytes; i++) {
+        end += p->part_bytes[i];
         if (spare->part[i] == 0) {
             const CUresult r = ps_memory_create(e, p->part_bytes[i], &spare->part[i]);
             if (r != CUDA_SUCCESS) {
@@ -183,13 +185,15 @@ static CUresult make_parts(struct ps_engine *e, const struct ps_places *p, struc
     return CUDA_SUCCESS;
 }
 
-struct ps_spare *ps_spare_make(struct ps_engine *e, const struct ps_places *p, CUresult *r_p)
+struct ps_spare *ps_spare_make(struct ps_engine *e, const struct ps_places *p, uint64_t bytes,
+                               CUresult *r_p)
 {
     struct ps_spare *spare = calloc(1, sizeof(*spare));
     if (spare == NULL) {
         *r_p = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
+    spare->bytes = bytes;
     *r_p = make_parts(e, p, spare);
     if (*r_p == CUDA_ERROR_OUT_OF_MEMORY) {
         ps_memory_trim_pool(e);
@@ -247,7 +251,7 @@ static void cut_parts(struct ps_places *p)
     }
 }
 
-/* One spare: no touch can fail for want of it. */
+/* One spare for the largest tail: no touch can fail for want of it. */
 static bool hold_spare(struct ps_engine *e, struct ps_places *p)
 {
     CUresult r;
@@ -255,9 +259,8 @@ static bool hold_spare(struct ps_engine *e, struct ps_places *p)
     if (p->n_parts == 0) {
         return true;
     }
-    p->spares = ps_spare_make(e, p, &r);
+    p->spares = ps_spare_make(e, p, p->spare_bytes, &r);
     p->bytes += p->spares != NULL ? p->spare_bytes : 0;
-    p->n_spares = p->spares != NULL;
     return p->spares != NULL;
 }
 

@@ -314,7 +314,7 @@ SITES = [
     ("slot_of_what_died_in_use_is_not_known", "clean", "shim/places.c", "ps_place_leave",
      "s->scanned = s->scanned && was_stashed;", "(void)was_stashed;"),
     ("entered_slot_is_not_known", "clean", "shim/places.c", "ps_place_enter",
-     "s->owner = t;\n    s->scanned = false;", "s->owner = t;"),
+     "s->scanned_bytes;\n    s->scanned = false;", "s->scanned_bytes;"),
     ("slot_left_in_use_is_not_known", "clean", "shim/places.c", "ps_place_exit", "s->scanned = false;", "(void)0;"),
     ("stashed_slot_is_known", "clean", "shim/places.c", "ps_place_scanned",
      "t->place->tail->scanned = true;", "(void)t;"),
