@@ -3,7 +3,7 @@
  * Makes driver calls of the stash fail in a job on the software driver, never calls of the job's own, and sees from
  * outside whether tensors were out: a live tensor at whose address nothing is mapped. Include in one file of a job that
  * names its tensors with fw_live and fw_dead, and calls fw_start. Scenarios include it with PS_FAULTS, and name none:
- * for them all rules are with '!'.
+ * for them all rules are with '!'. Under a plan nothing is unmapped: calls count from fw_plan_in_force on.
  *
  * FAULT: rules NAME:N[+][:CODE] or NAME:~P[:CODE], separated by ';'. Counted are calls made while a tensor is out, or,
  * with '!' before NAME, all calls. N+: all calls from then on. ~P: in P of a hundred of the counted calls.
@@ -55,6 +55,7 @@ static struct fw_rule {
     CUresult code;
 } fw_rules[FW_RULES];
 static unsigned fw_n_rules;
+static _Atomic bool fw_planned;
 static uint64_t fw_random_state;
 
 SC_UNUSED static void fw_live(CUdeviceptr p)
@@ -79,9 +80,16 @@ SC_UNUSED static void fw_dead(CUdeviceptr p)
     }
 }
 
+/* From here on all calls count, as if a tensor were out. */
+SC_UNUSED static void fw_plan_in_force(void)
+{
+    fprintf(stderr, "fault: a plan is in force\n");
+    atomic_store(&fw_planned, true);
+}
+
 static unsigned fw_count_out(void)
 {
-    unsigned n = 0;
+    unsigned n = atomic_load(&fw_planned);
 
     for (unsigned i = 0; i < FW_TENSORS; i++) {
         const CUdeviceptr p = atomic_load(&fw_tensors[i]);

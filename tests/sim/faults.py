@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails each driver call of the stash: once at several positions, for ever, at random. Speaks TAP.
 
-faults.py --simcuda FOLDER --shim FILE --functions driver_fns.def [--whole|--brief] [--only NAME] [--seeds N] JOB
+faults.py --simcuda FOLDER --shim FILE --functions driver_fns.def [--whole|--brief] [--only NAME] [--seeds N] [--planned] JOB
 
 The job (faults_job.c) sees to it that only calls of the stash fail, and only while tensors are out; where that is not
 possible (calls made once, before anything is out) it is said in the test's line. Required: a call failing once
-changes nothing. Failing for ever or at random, the job prints the same, or ends with that very error. Under the checker
+changes nothing. --planned: while a plan is in force, and while the next is made. Failing for ever or at random, the job prints the same, or ends with that very error. Under the checker
 of the software driver, and never a wrong byte, a hang or a crash.
 """
 import argparse
@@ -29,8 +29,9 @@ COMPANIONS = {
     "cuStreamSynchronize": "cuEventRecord:~10",
     "cuMemPoolTrimTo": "cuMemCreate:~20:2",
 }
+IN_FORCE = "fault: a plan is in force"
 # Made by the thread that pins host pages: how far it gets while the job runs is chance. test_sim_hostpages fails them.
-BESIDE = ("cuMemHostRegister", "cuMemHostUnregister")
+BESIDE = ("cuMemHostRegister", "cuMemHostUnregister", "cuCtxPushCurrent")
 
 
 class Job:
@@ -41,6 +42,9 @@ class Job:
         if code != 0:
             sys.exit(f"the plain job ended with {code}: {err}")
         self.settings = SETTINGS | {"LD_PRELOAD": args.shim}
+        code, out, err, _ = self.run(self.settings, 1)
+        if code != 0 or out != self.plain or (args.planned and IN_FORCE not in err):
+            sys.exit(f"without a failure the job ended with {code}: {err}")
 
     def run(self, settings, seed):
         env = {k: v for k, v in os.environ.items()
@@ -50,7 +54,7 @@ class Job:
         env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
         self.runs += 1
         try:
-            done = subprocess.run([self.args.job], env=env, capture_output=True, text=True, timeout=120)
+            done = subprocess.run([self.args.job, *["planned"] * self.args.planned], env=env, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired as late:
             return "timeout", "", str(late.stderr), {}
         failed = {name: (int(n), int(out)) for name, n, out in
@@ -147,6 +151,7 @@ def main():
     parser.add_argument("--functions", required=True)
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--brief", action="store_true")
+    parser.add_argument("--planned", action="store_true")
     parser.add_argument("--only", default=None)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--mem", default=PLENTY)

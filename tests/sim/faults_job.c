@@ -2,10 +2,12 @@
 /*
  * A small job that makes the stash make every driver call it knows, most of them while tensors are out (fault_watch.h):
  * one stream, others ordered by events, the legacy stream, a graph, copies, frees of every kind, a second context that
- * comes and goes meanwhile, two threads. faults.py runs it.
+ * comes and goes meanwhile, two threads. With the argument "planned": steps that a plan is taken up for, then touches
+ * it did not foresee, a layer more, and a plan for that. faults.py runs it.
  */
 #include <pthread.h>
 
+#include "shim/pagedstash.h"
 #include "tests/sim/scenario.h"
 
 #include "tests/sim/fault_watch.h"
@@ -293,7 +295,84 @@ static void two_threads(CUstream s)
     sc_results_print("threads");
 }
 
-int main(void)
+/* ---- under a plan ---- */
+
+#define N_LEARNED 5  /* steps until a plan is in force */
+#define N_MORE    8  /* from here on there is a layer more */
+#define N_PLANNED 12 /* by then that is planned, too */
+
+static bool plan_in_force(void)
+{
+    pagedstash_status_fn *ask = NULL;
+    struct pagedstash_status status = {.size = sizeof(status)};
+
+    *(void **)&ask = dlsym(RTLD_DEFAULT, "pagedstash_status");
+    return ask != NULL && ask(&status) == PAGEDSTASH_OK && (status.flags & PAGEDSTASH_PLANNED) != 0;
+}
+
+/* Rows vary, so that tails hold data now and then. */
+static void planned_forward(struct sc_layer *l, uint64_t seed, CUstream s)
+{
+    const uint64_t valid = SC_VALID + 64 * (test_mix(seed) % 32);
+
+    nvtxRangePushA("experts");
+    l->x = take(s);
+    l->y = take(s);
+    sc_produce(l->x, valid, SC_WORDS, seed, s);
+    sc_mix(l->x, l->x, l->y, valid, s);
+    sc_ok(cuMemsetD8Async(l->y + 8 * valid, 0, SC_BYTES - 8 * valid, s));
+    nvtxRangePop();
+}
+
+/* Of the sixth step what no plan foresaw; of the seventh what keeps tensors, and frees of other kinds. */
+static void planned_step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream side)
+{
+    const int n = number < N_MORE ? N_LAYERS : N_LAYERS + 1;
+    struct sc_layer layers[N_LAYERS + 1];
+
+    for (int i = 0; i < n; i++) {
+        planned_forward(&layers[i], number * 100 + (uint64_t)i, s);
+        if (number == 6) {
+            touch_between(layers, i, s, side);
+        }
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        if (number == 6 && i > 2) {
+            sc_digest(layers[i - 3].x, SC_WORDS, s);
+            sc_mix(layers[i].y, layers[0].y, layers[0].y, SC_WORDS - 8, s);
+        }
+        if (number == 7 && i == 3) {
+            capture(layers[3].y, kept, s);
+        }
+        if (number == 7 && i == 5) {
+            sc_digest(layers[5].x, SC_WORDS, s);
+            give_at_once(layers[5].y);
+            give_at_once(layers[5].x);
+        } else if (number == 7 && i == 4) {
+            sc_digest(layers[4].x, SC_WORDS, s);
+            sc_order(s, side);
+            give(layers[4].y, side);
+            give(layers[4].x, side);
+            sc_order(side, s);
+        } else {
+            backward(&layers[i], s);
+        }
+    }
+    sc_results_print("planned step");
+}
+
+static int planned(CUdeviceptr kept, CUstream s, CUstream side)
+{
+    for (uint64_t number = 0; number < N_PLANNED; number++) {
+        if (number == N_LEARNED && plan_in_force()) {
+            fw_plan_in_force();
+        }
+        planned_step(number, kept, s, side);
+    }
+    return sc_end();
+}
+
+int main(int argc, char **argv)
 {
     CUdeviceptr kept;
 
@@ -302,6 +381,9 @@ int main(void)
     sc_ok(cuMemAlloc(&kept, SC_BYTES));
     const CUstream s = sc_stream(), side = sc_stream();
 
+    if (argc > 1 && strcmp(argv[1], "planned") == 0) {
+        return planned(kept, s, side);
+    }
     for (uint64_t number = 0; number < N_STEPS; number++) {
         step(number, kept, s, side);
     }
