@@ -236,15 +236,16 @@ def schedule_tests(command, demo, simcuda):
 
 def plan_tests(command, *_):
     """
-    Left out is what does not hold yet: memory is up to half over the limit, on small jobs most; in pipelines stale
-    words of earlier launches name what is out and bring it into lanes that are in use, so that there are more than 32
-    remaps a step, and groups find their sets taken, which are misses, and map.
+    Left out is what does not hold yet. On small jobs our fixed memory and pages taken in units count: they are over the
+    limit, and a few percent above plain while learning. In pipelines stale words of earlier launches name what is out
+    while its lane is in use: more than 32 remaps a step, spares, and groups that find their lane taken, which are misses,
+    and map.
     """
     pipeline = {"memory", "remaps", "plan_misses", "map_calls"}
     small = ("--layers=4", "--tokens=256", "--stages=2", "--microbatches=16", "--steps=8")
     return [
-        ("default", lambda: check_plan(command, {"memory"})),
-        ("fewer_layers", lambda: check_plan(command, {"memory"}, "--layers=8", "--tokens=256", "--steps=7")),
+        ("default", lambda: check_plan(command, set())),
+        ("fewer_layers", lambda: check_plan(command, {"memory", "memory while learning"}, "--layers=8", "--tokens=256", "--steps=7")),
         ("one_f_one_b", lambda: check_plan(command, pipeline, "--schedule=1f1b", *small)),
         ("interleaved", lambda: check_plan(command, pipeline, "--schedule=interleaved", *small)),
     ]
