@@ -103,11 +103,43 @@ static bool is_settled(const struct ps_planning *p, const struct ps_plan *plan)
     return plan->n_conflicts == 0 && p->n_extra_sets == 0;
 }
 
+/*
+ * One lane does where all groups come before all returns: between two regions there is time for one to leave, or to
+ * come in. Where they alternate, as in a pipeline, the next to return would wait for each newcomer to leave.
+ */
+static bool alternates(const struct ps_plan_step *s)
+{
+    uint32_t n_live = 0;
+    bool returned = false;
+
+    for (uint32_t i = 0; i < s->n_events; i++) {
+        const enum ps_plan_kind kind = s->events[i].kind;
+
+        if (kind == PS_PLAN_PUSH && returned && n_live > 0) {
+            return true;
+        }
+        n_live += kind == PS_PLAN_ALLOC;
+        n_live -= kind == PS_PLAN_FREE;
+        returned = (returned || kind == PS_PLAN_RETURN) && n_live > 0;
+    }
+    return false;
+}
+
+static uint32_t least_lanes(const struct ps_planning *p)
+{
+    uint32_t n = 1;
+
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        n = alternates(p->steps[i].given) ? 2 : n;
+    }
+    return n;
+}
+
 static enum ps_status choose_lanes(struct ps_planning *p, uint32_t *n_lanes_p)
 {
     struct ps_plan best = {0};
 
-    for (uint32_t n = 1; n <= PS_PLAN_LANES_MAX; n++) {
+    for (uint32_t n = least_lanes(p); n <= PS_PLAN_LANES_MAX; n++) {
         struct ps_plan plan = {0};
         struct ps_planning_result result;
         enum ps_status status = settle(p, n);

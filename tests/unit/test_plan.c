@@ -185,7 +185,7 @@ START_TEST(restores_come_in_ahead)
                 steps_make(&shape, &made);
                 make(&made.step, 1, &usual, &plan);
                 ck_assert_uint_eq(plan.n_late, 0);
-                ck_assert_uint_eq(plan.n_lanes, 1);
+                ck_assert_uint_eq(plan.n_lanes, schedule == STEPS_SEQUENTIAL ? 1 : 2);
                 ps_plan_fini(&plan);
                 steps_free(&made);
             }
@@ -436,7 +436,7 @@ START_TEST(choices_look_ahead)
         steps_free(&made);
     }
     ck_assert_uint_le(n_conflicts, 1700);
-    ck_assert_uint_le(moved, 9900);
+    ck_assert_uint_le(moved, 10100); /* 1 % more than when groups left at the next push only */
 }
 END_TEST
 
