@@ -409,6 +409,8 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all device pages' memory back when nothing is out, and the host pages' too if nobody wants them any more.
  * Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
+/* Is this device memory of the pool itself? Lock held. */
+bool ps_pool_holds(const struct ps_engine *e, uint64_t address);
 /* Room in page tables for so many pages in all, if it can be had. Lock held; let go and taken again. */
 void ps_pool_tables(struct ps_engine *e, uint64_t pages);
 /*

@@ -456,6 +456,22 @@ void ps_pool_tables(struct ps_engine *e, uint64_t pages)
     }
 }
 
+static bool within(uint64_t address, uint64_t base, uint64_t bytes)
+{
+    return base != 0 && address - base < bytes;
+}
+
+bool ps_pool_holds(const struct ps_engine *e, uint64_t address)
+{
+    const struct ps_page_pool *p = &e->pool;
+    bool ours = within(address, p->base, p->room) || within(address, p->tables, p->tables_room) ||
+                within(address, p->arena, p->arena_bytes);
+    for (const struct ps_pool_piece *ring = p->host.ring; ring != NULL; ring = ring->next) {
+        ours = ours || within(address, ring->base, ring->bytes);
+    }
+    return ours;
+}
+
 uint64_t ps_pool_host_most(const struct ps_engine *e)
 {
     return e->pool.host.budget;
