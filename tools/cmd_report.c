@@ -86,20 +86,19 @@ static void print_text(const struct ps_metrics *m)
 static void print_csv(const struct ps_metrics *m)
 {
     fputs("rank,host,pid,ended", stdout);
-    json_object_object_foreach(m->processes[0].counters, key, unused)
-    {
-        (void)unused;
-        printf(",%s", key);
+    struct json_object_iterator end = json_object_iter_end(m->processes[0].counters);
+    for (struct json_object_iterator at = json_object_iter_begin(m->processes[0].counters);
+         !json_object_iter_equal(&at, &end); json_object_iter_next(&at)) {
+        printf(",%s", json_object_iter_peek_name(&at));
     }
     putchar('\n');
     for (size_t k = 0; k < m->n; k++) {
         const struct ps_metrics_process *p = &m->processes[k];
 
         printf("%" PRId64 ",%s,%" PRId64 ",%d", p->rank, p->host, p->pid, p->ended);
-        json_object_object_foreach(m->processes[0].counters, name, value)
-        {
-            (void)value;
-            printf(",%" PRIu64, ps_metrics_counter(p, name));
+        for (struct json_object_iterator at = json_object_iter_begin(m->processes[0].counters);
+             !json_object_iter_equal(&at, &end); json_object_iter_next(&at)) {
+            printf(",%" PRIu64, ps_metrics_counter(p, json_object_iter_peek_name(&at)));
         }
         putchar('\n');
     }
@@ -113,11 +112,15 @@ static void print_json(const struct ps_metrics *m)
 
     for (size_t k = 0; k < m->n; k++) {
         json_object_array_add(processes, json_object_get(m->processes[k].line));
-        json_object_object_foreach(m->processes[k].counters, name, value)
-        {
-            json_object_object_add(sum, name,
-                                   json_object_new_uint64(ps_metrics_number(sum, name) +
-                                                          json_object_get_uint64(value)));
+        struct json_object_iterator end = json_object_iter_end(m->processes[k].counters);
+        for (struct json_object_iterator at = json_object_iter_begin(m->processes[k].counters);
+             !json_object_iter_equal(&at, &end); json_object_iter_next(&at)) {
+            const char *name = json_object_iter_peek_name(&at);
+
+            json_object_object_add(
+                sum, name,
+                json_object_new_uint64(ps_metrics_number(sum, name) +
+                                       json_object_get_uint64(json_object_iter_peek_value(&at))));
         }
     }
     json_object_object_add(all, "processes", processes);
