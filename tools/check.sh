@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # check.sh [--all|--stage NAME]: installs what is missing, builds, and runs the tests. The last line counts them.
 # --all adds the further stages: asan, tsan, clang, release, valgrind, tidy. The campaigns of many processes run
-# without sanitizers, that of failing calls not under the thread sanitizer (minutes, and near its own time limits).
+# without sanitizers, those of the command line in the first stage only, that of failing calls not under the thread sanitizer (minutes, and near its own time limits).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 n_passed=0
@@ -54,8 +54,8 @@ run_stage() {
       stage tsan build-tsan "-Db_sanitize=thread -Db_lundef=false" \
         --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite faults
       ;;
-    clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint ;;
-    release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint ;;
+    clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
+    release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
     valgrind) stage valgrind build "" --setup valgrind --suite unit ;;
     tidy) stage tidy build "" --suite slow ;;
     *)
