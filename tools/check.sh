@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # check.sh [--all|--stage NAME]: installs what is missing, builds, and runs the tests. The last line counts them.
-# --all adds the further stages: asan, tsan, clang, release, valgrind, tidy. The campaigns of many processes run
-# without sanitizers, those of the command line in the first stage only, that of failing calls not under the thread sanitizer (minutes, and near its own time limits).
+# --all adds the further stages: asan, tsan, clang, release, valgrind, tidy. The command line's tests run in the first
+# stage only; the campaigns of many processes without sanitizers, that of failing calls not under the thread sanitizer
+# (minutes, and near its own time limits).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 n_passed=0
@@ -48,11 +49,11 @@ run_stage() {
     asan)
       stage asan build-asan \
         "-Db_sanitize=address,undefined -Db_lundef=false -Dexpensive-checks=true" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign
+        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli
       ;;
     tsan)
       stage tsan build-tsan "-Db_sanitize=thread -Db_lundef=false" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite faults
+        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite faults
       ;;
     clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
     release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
