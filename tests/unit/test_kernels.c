@@ -519,7 +519,11 @@ int main(void)
 {
     Suite *s = suite_create("kernels");
     TCase *t = tcase_create("host build");
-    const bool slow = getenv("PS_VALGRIND") != NULL; /* one order of blocks is enough */
+#ifdef PS_SANITIZED
+    const bool slow = true; /* one order of blocks is enough */
+#else
+    const bool slow = getenv("PS_VALGRIND") != NULL;
+#endif
     const int n_orders = slow ? 1 : N_ORDERS;
 
     tcase_set_timeout(t, 120);
