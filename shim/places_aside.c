@@ -161,7 +161,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     struct ps_spare *spare = find_spare(e, p, place->tail->bytes);
     const bool made = spare == NULL;
     struct ps_fence *f = t->copy != NULL ? ps_fence_ref(t->copy->stash) : NULL;
-    const bool over = ps_fence_done(f);
+    const bool over = f == NULL || ps_fence_done(f);
     pthread_mutex_unlock(&ps_lock);
     if (!over) {
         /* It still reads through these addresses. */

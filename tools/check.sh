@@ -9,12 +9,14 @@ cd "$(dirname "$0")/.." || exit 1
 n_passed=0
 n_failed=0
 counts=$(mktemp)
-trap 'rm -f "$counts"' EXIT
+complaints=$(mktemp)
+trap 'rm -f "$counts" "$complaints"' EXIT
 
 # Adds up what `meson test` logged: the subtests of a TAP test, or the test itself.
 count() {
   python3 tools/count_tests.py "$1" >"$counts"
   read -r passed failed <"$counts"
+  sed "1d; s/^/$2: /" "$counts" >>"$complaints"
   n_passed=$((n_passed + passed))
   n_failed=$((n_failed + failed))
   echo "== $2: $passed passed, $failed failed"
@@ -85,5 +87,6 @@ case ${1:-} in
     ;;
 esac
 
+cat "$complaints"
 echo "$n_passed passed, $n_failed failed"
 [ "$n_failed" = 0 ]

@@ -57,24 +57,24 @@ struct tensor {
     unsigned char *copy;
     struct ps_page_entry *table;
     unsigned char *flags; /* NULL: none; a guard behind the last */
-    bool known;           /* restores are told that they are right, at random; */
-    bool
-        lied; /* and are told wrong: what is flagged 0 is not zero, and stays so where it should be */
     uint64_t counts[2];
     uint64_t ledger;
-    uint16_t seq;
     uint64_t n_stored, n_uniform; /* the model's */
     /* Rows: as of a batch item. */
-    unsigned char rows_kind, unit_shift;
-    uint32_t rows_max, unit_bytes;
     uint64_t before;
     int64_t count;
-    int32_t count32;
     uint64_t valid; /* the model's: bytes that may hold rows, if `counted` */
     struct ps_row_outcome outcome;
+    int32_t count32;
+    uint32_t rows_max, unit_bytes;
+    uint16_t seq;
+    unsigned char rows_kind, unit_shift;
     bool counted;
     bool beyond;   /* something was written behind them */
     bool poisoned; /* a restore has overwritten what is behind them */
+    bool known;    /* restores are told that they are right, at random; */
+    bool lied;     /* and are told wrong: what is flagged 0 is not zero, and stays so where it
+                      should be */
 };
 
 /* A full free list in random order whose counters start at `start`. */
