@@ -77,6 +77,7 @@ void ps_sites_forget_gain(struct ps_sites *s)
 {
     for (struct ps_site_entry *e = s->table; e != NULL; e = e->hh.next) {
         e->site.n_stashed = 0;
+        e->site.left = false;
     }
 }
 

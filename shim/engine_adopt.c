@@ -215,8 +215,8 @@ static void leave_temporaries(struct ps_engine *e, const struct ps_plan *plan)
             plan->sites[i].class == PS_PLAN_TEMPORARY
                 ? ps_sites_get(&e->sites, plan->sites[i].name, plan->sites[i].ordinal)
                 : NULL;
-        if (site != NULL && !ps_site_exact(site)) {
-            site->left = true;
+        if (site != NULL) {
+            site->left = true; /* later plans do not see it: they are of the allocations that are ours */
             site->front_parts =
                 (uint16_t)(e->learner.fill_whole ? 0 : front_parts(plan, plan->sites[i].name));
         }

@@ -233,7 +233,7 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
         return NULL;
     }
     if (site->left) {
-        th->left_parts = 1u + site->front_parts;
+        th->left_parts = ps_site_exact(site) ? 0 : 1u + site->front_parts;
         return NULL;
     }
     const uint64_t key = ps_stream_key(e->ctx, stream);
