@@ -32,6 +32,10 @@ COMPANIONS = {
 IN_FORCE = "fault: a plan is in force"
 # Made by the thread that pins host pages: how far it gets while the job runs is chance. test_sim_hostpages fails them.
 BESIDE = ("cuMemHostRegister", "cuMemHostUnregister", "cuCtxPushCurrent")
+# Made only where the device is behind, so not in each run: what was not reached is tried with other schedules. A
+# sanitizer may slow the host so much that none has them.
+TRIES = 6
+BEHIND = ("cuEventSynchronize",)
 
 
 class Job:
@@ -128,10 +132,14 @@ def check(job, name, args):
     for seed in range(1, args.seeds + 1):
         for rule, may_fail, code in rules_of(name, counts, args):
             wrong = job.judge(name, rule, seed, may_fail, code)
+            for more in range(1, TRIES if reached == 0 and name not in BESIDE else 1):
+                if wrong != "unreached":
+                    break
+                wrong = job.judge(name, rule, seed + 100 * more, may_fail, code)
             reached += wrong != "unreached"
             if wrong is not None and wrong != "unreached":
                 problems.append(wrong)
-    if reached == 0 and name in BESIDE:
+    if reached == 0 and (name in BESIDE or name in BEHIND):
         notes.append("not called in time")
     elif reached == 0:
         problems.append("no call has failed")
