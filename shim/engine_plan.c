@@ -61,14 +61,21 @@ static bool of_step(const struct ps_engine *e, const struct ps_group *g)
     return g->seg.serial != 0 && g->seg.serial == e->learner.segment.serial;
 }
 
+/* A push since its own, or a return: the last group of a pipeline's step has only those. */
+static bool followed(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_learner *l = &e->learner;
+    return l->segment.now.n_groups > g->seg.group + 1 || l->last_returned;
+}
+
 bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g)
 {
-    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups > g->seg.group + 1;
+    return of_step(e, g) && !g->open && followed(e, g);
 }
 
 bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g)
 {
-    return of_step(e, g) && !g->open && e->learner.segment.now.n_groups == g->seg.group + 1;
+    return of_step(e, g) && !g->open && !followed(e, g);
 }
 
 static void mark_group(const struct ps_engine *e, struct ps_group *g)
@@ -119,11 +126,18 @@ static void advance(struct ps_engine *e)
     }
 }
 
+/* In the middle of a region's forward nothing returns, as far as a plan goes: what is touched there is a stale word. */
+static bool in_forward(const struct ps_learner *l)
+{
+    return !l->last_returned && l->last < l->segment.now.n_groups &&
+           !l->segment.now.groups[l->last].closed;
+}
+
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g)
 {
     const struct ps_learner *l = &e->learner;
     const struct ps_plan_moves *m = moves_of(e);
-    if (m == NULL || g->open || !of_step(e, g) || l->last >= m->n_groups) {
+    if (m == NULL || g->open || !of_step(e, g) || l->last >= m->n_groups || in_forward(l)) {
         return false;
     }
     uint32_t next = l->last_returned ? m->after_return[l->last] : m->after_push[l->last];
@@ -230,6 +244,9 @@ void ps_learn_freed(struct ps_engine *e)
 
 void ps_learn_touched(struct ps_engine *e, struct ps_group *g)
 {
+    if (e->places != NULL && in_forward(&e->learner)) {
+        return;
+    }
     if (g->prefetched) {
         g->prefetched = false;
         ps_move_out_marked(e);

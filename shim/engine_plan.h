@@ -62,9 +62,9 @@ void ps_learn_freed(struct ps_engine *e);
 void ps_learn_touched(struct ps_engine *e, struct ps_group *g);
 /* A stash was seen complete: `stored` bytes of the tail. */
 void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t stored);
-/* Has there been a push since the group's instance ended? */
+/* Has there been a push, or another group's return, since the group's instance ended? */
 bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g);
-/* Has its instance ended, and was there no push since? */
+/* Has its instance ended, and was there neither since? */
 bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
 /* Does the plan say that this group, or one that is in and before it, returns next? */
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
