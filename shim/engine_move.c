@@ -664,7 +664,7 @@ void ps_prefetch(struct ps_engine *e, struct ps_group *g)
 
     for (struct ps_tensor *t = g->tensors; t != NULL && vacant; t = t->next) {
         if (t->state == PS_OUT && !t->freed) {
-            vacant = n < PS_BATCH_MAX && ps_place_vacant(t);
+            vacant = n < PS_BATCH_MAX && ps_place_vacant(e, t);
             out[n++ % PS_BATCH_MAX] = t;
         }
         vacant = vacant && t->state != PS_MOVING;

@@ -406,11 +406,25 @@ void ps_places_group_gone(const struct ps_group *g)
     }
 }
 
-bool ps_place_vacant(const struct ps_tensor *t)
+/* A region whose instance is still open has taken the lane: its next tensors must find their slots. */
+static bool lane_claimed(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_places *p = e->places;
+    bool claimed = false;
+    for (uint32_t i = 0; g->set != NULL && i < p->plan.n_sets && !claimed; i++) {
+        const struct ps_place_set *set = &p->sets[i];
+        claimed = set != g->set && set->lane == g->set->lane && set->group != NULL &&
+                  set->group->open;
+    }
+    return claimed;
+}
+
+bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t)
 {
     const struct ps_place *place = t->place;
     return place != NULL && !place->aside &&
-           (place->tail->owner == NULL || may_evict(place->tail->owner));
+           (place->tail->owner == NULL || may_evict(place->tail->owner)) &&
+           !lane_claimed(e, t->group);
 }
 
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
@@ -420,7 +434,7 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
     t->flags_known = false;
-    if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {
+    if (place->aside || (s->owner != NULL && !may_evict(s->owner)) || lane_claimed(e, t->group)) {
         if (s->owner != NULL && s->owner->group != NULL) {
             ps_trace(
                 "the tail of group %u cannot come in: group %u is in its lane (state %u, %u pins%s%s%s)",

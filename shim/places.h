@@ -119,7 +119,7 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 /* It entered, but could not be restored: it is out again. idle: what was enqueued is over. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle);
 /* Is its slot free, or its owner stashed? */
-bool ps_place_vacant(const struct ps_tensor *t);
+bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t);
 /* The stash of the tensor is enqueued: its slot's flags are being made. */
 void ps_place_scanned(struct ps_tensor *t);
 /* The tensor may be written from here on. */
