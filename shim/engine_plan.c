@@ -274,6 +274,13 @@ uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g)
                                                                     : PS_PLAN_NONE;
 }
 
+uint32_t ps_learn_coming_set(const struct ps_engine *e)
+{
+    const struct ps_learner *l = &e->learner;
+    const struct ps_plan_moves *m = moves_of(e);
+    return m != NULL && l->last < m->n_groups && in_forward(l) ? m->set[l->last] : PS_PLAN_NONE;
+}
+
 void ps_learn_note_other(uint64_t bytes)
 {
     struct ps_guard guard;

@@ -70,6 +70,8 @@ bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
 /* The set the plan gives the group; PS_PLAN_NONE. */
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g);
+/* The set for the region whose forward has begun; PS_PLAN_NONE: none has, or it has no set. */
+uint32_t ps_learn_coming_set(const struct ps_engine *e);
 /* The places go, as far as nobody is in them, and come back at the next cut. Lock not held. */
 void ps_learn_release(struct ps_engine *e);
 /* Nothing of it is in use any more. Lock not held. */

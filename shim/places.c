@@ -406,11 +406,13 @@ void ps_places_group_gone(const struct ps_group *g)
     }
 }
 
-/* A region whose instance is still open has taken the lane: its next tensors must find their slots. */
+/* A region whose instance is still open has taken the lane, or will: its next tensors must find their slots. */
 static bool lane_claimed(const struct ps_engine *e, const struct ps_group *g)
 {
     const struct ps_places *p = e->places;
-    bool claimed = false;
+    const uint32_t coming = ps_learn_coming_set(e);
+    bool claimed = g->set != NULL && coming < p->plan.n_sets && &p->sets[coming] != g->set &&
+                   p->sets[coming].lane == g->set->lane;
     for (uint32_t i = 0; g->set != NULL && i < p->plan.n_sets && !claimed; i++) {
         const struct ps_place_set *set = &p->sets[i];
         claimed = set != g->set && set->lane == g->set->lane && set->group != NULL &&
