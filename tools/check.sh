@@ -3,7 +3,7 @@
 # check.sh [--all|--stage NAME]: installs what is missing, builds, and runs the tests. The last line counts them.
 # --all adds the further stages: asan, tsan, clang, release, valgrind, tidy. The command line's tests run in the first
 # stage only; the campaigns of many processes without sanitizers, that of failing calls not under the thread sanitizer
-# (minutes, and near its own time limits).
+# (minutes, and near its own time limits); that each wrapper is called is looked at without them, too.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 n_passed=0
@@ -51,11 +51,11 @@ run_stage() {
     asan)
       stage asan build-asan \
         "-Db_sanitize=address,undefined -Db_lundef=false -Dexpensive-checks=true" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli
+        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite coverage
       ;;
     tsan)
       stage tsan build-tsan "-Db_sanitize=thread -Db_lundef=false" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite faults
+        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite coverage --no-suite faults
       ;;
     clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
     release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;

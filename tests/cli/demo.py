@@ -238,10 +238,9 @@ def plan_tests(command, *_):
     """
     Left out is what does not hold yet. On small jobs our fixed memory and pages taken in units count: they are over the
     limit, and a few percent above plain while learning. In pipelines stale words of earlier launches name what is out
-    while its lane is in use: more than 32 remaps a step, spares, and groups that find their lane taken, which are misses,
-    and map.
+    while its lane is in use: more than 32 remaps a step.
     """
-    pipeline = {"memory", "remaps", "plan_misses", "map_calls"}
+    pipeline = {"memory", "remaps"}
     small = ("--layers=4", "--tokens=256", "--stages=2", "--microbatches=16", "--steps=8")
     return [
         ("default", lambda: check_plan(command, set())),
