@@ -55,7 +55,8 @@ run_stage() {
       ;;
     tsan)
       stage tsan build-tsan "-Db_sanitize=thread -Db_lundef=false" \
-        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite coverage --no-suite faults
+        --setup sanitized --no-suite slow --no-suite lint --no-suite campaign --no-suite cli --no-suite coverage \
+        --no-suite faults
       ;;
     clang) CC=clang stage clang build-clang "-Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
     release) stage release build-release "-Dbuildtype=release -Dwerror=true" --no-suite slow --no-suite lint --no-suite cli ;;
