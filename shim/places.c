@@ -287,7 +287,11 @@ static bool take_tail(struct ps_engine *e, const struct ps_group *g, struct ps_t
     } else if (!ready_for(e, s->ready, key)) {
         return false;
     }
-    if (!order_slot(e, s, stream) || clean_tail(e, g, t, stream) != CUDA_SUCCESS) {
+    if (!order_slot(e, s, stream)) {
+        ps_count(errors, 1);
+        return false; /* nothing of this stream runs in it, and it is behind what it was */
+    }
+    if (clean_tail(e, g, t, stream) != CUDA_SUCCESS) {
         ps_count(errors, 1);
         /* Whatever was enqueued is part of the slot's past now. */
         CUresult r;
@@ -415,8 +419,8 @@ static bool lane_claimed(const struct ps_engine *e, const struct ps_group *g)
                    p->sets[coming].lane == g->set->lane;
     for (uint32_t i = 0; g->set != NULL && i < p->plan.n_sets && !claimed; i++) {
         const struct ps_place_set *set = &p->sets[i];
-        claimed = set != g->set && set->lane == g->set->lane && set->group != NULL &&
-                  set->group->open;
+        claimed =
+            set != g->set && set->lane == g->set->lane && set->group != NULL && set->group->open;
     }
     return claimed;
 }

@@ -230,7 +230,7 @@ SITES = [
     ("place_that_begins_aside_has_an_owner", "pin", "shim/places.c", "ps_places_alloc",
      "place->owner = t;\n    if (place->tail", "if (place->tail"),
     ("place_being_mapped_is_not_given", "wait", "shim/places.c", "set_ready", "place->busy ||", "false ||"),
-    ("tail_waits_for_the_slots_last_owner", "wait", "shim/places.c", "take_tail", "!order_slot(e, s, stream) || ", ""),
+    ("tail_waits_for_the_slots_last_owner", "wait", "shim/places.c", "take_tail", "if (!order_slot(e, s, stream)) {", "if (false) {"),
     ("return_waits_for_the_slots_last_owner", "wait", "shim/places.c", "ps_place_enter",
      "if (!order_slot(e, s, stream)) {", "if (false) {"),
     ("tail_waits_for_no_other_stream", "wait", "shim/places.c", "take_tail",
@@ -253,7 +253,7 @@ SITES = [
     ("failed_cleaning_is_recorded", "record", "shim/places.c", "take_tail",
      "ps_fence_record(&e->fences, e->ctx, stream, &r)", "ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r)"),
     ("tail_steps_aside_behind_its_stash", "wait", "shim/places_aside.c", "ps_place_step_aside",
-     "const bool over = ps_fence_done(f);", "const bool over = true;"),
+     "const bool over = f == NULL || ps_fence_done(f);", "const bool over = true;"),
     ("host_waits_for_a_stash_before_stepping_aside", "wait", "shim/places_aside.c", "ps_place_step_aside",
      "r = ps_driver.cuEventSynchronize(f->event);", "r = CUDA_SUCCESS;"),
     ("lack_of_memory_aside_waits", "wait", "shim/places_make.c", "ps_spare_make", "ps_driver.cuCtxSynchronize();", "(void)0;"),
@@ -267,7 +267,7 @@ SITES = [
     ("slot_of_a_tensor_in_use_is_not_taken", "pin", "shim/places.c", "take_tail",
      "if (!may_evict(s->owner)) {", "if (false) {"),
     ("slot_of_a_tensor_in_use_is_not_entered", "pin", "shim/places.c", "ps_place_enter",
-     "if (place->aside || (s->owner != NULL && !may_evict(s->owner))) {", "if (place->aside) {"),
+     "(s->owner != NULL && !may_evict(s->owner)) || ", ""),
     ("tail_aside_does_not_enter", "pin", "shim/places.c", "ps_place_enter",
      "if (place->aside || ", "if ("),
     ("place_stepping_aside_is_busy", "pin", "shim/places_aside.c", "ps_place_step_aside", "place->busy = true;", "(void)0;"),
@@ -379,7 +379,7 @@ UNORDERED = {
     },
     "shim/places.c": {
         "if (t != NULL && !may_evict(t)) {": "chooses a lane: whoever takes a slot of it looks again",
-        "(place->tail->owner == NULL || may_evict(place->tail->owner));":
+        "(place->tail->owner == NULL || may_evict(place->tail->owner)) &&":
             "chooses who comes in: ps_place_enter looks again",
         "ps_assert(may_evict(t));": "an assertion",
     },
