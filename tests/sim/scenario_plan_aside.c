@@ -10,6 +10,10 @@
  */
 #include "tests/sim/scenario_plan.h"
 
+#ifndef PS_FAULTS
+#    error "needs the watcher of failing calls"
+#endif
+
 #define N_EXTRA 4
 
 struct layer {
@@ -162,6 +166,9 @@ int main(int argc, char **argv)
     for (uint64_t step = 0; step < 2 * PL_STEPS; step++) {
         const bool other = step >= PL_STEPS - 2 && step % 4 != 3;
 
+        if (step == PL_STEPS - 2) {
+            pl_count_failures();
+        }
         (!other           ? as_planned
          : is("freed")    ? freed
          : is("turns")    ? turns
