@@ -11,16 +11,20 @@
 
 #include "tests/sim/scenario_plan.h"
 
+#ifndef PS_FAULTS
+#    error "needs the watcher of failing calls"
+#endif
+
 #define N_STEPS 24
 #define BEGIN   6 /* of the second thread */
 
 static struct layer {
     struct sc_layer l;
     pthread_mutex_t lock; /* while it is read by the second thread */
+    CUevent filled;
     bool alive;
 } layers[PL_LAYERS];
-static CUevent filled[N_STEPS];
-static _Atomic unsigned n_filled;
+static _Atomic unsigned n_begun;
 static _Atomic bool ended;
 static CUdeviceptr scratch;
 static pthread_barrier_t step_ends;
@@ -32,9 +36,8 @@ static void read_one(struct layer *l, CUstream s)
     if (l->alive) {
         const uint64_t n = SC_WORDS;
 
-        sc_ok(cuStreamWaitEvent(s, filled[atomic_load(&n_filled) - 1], 0));
+        sc_ok(cuStreamWaitEvent(s, l->filled, 0));
         sc_launch(s, "test_hash", (void *[]){&l->l.x, (void *)&n, &scratch});
-        sc_launch(s, "test_hash", (void *[]){&l->l.y, (void *)&n, &scratch});
         sc_ok(cuStreamSynchronize(s));
     }
     pthread_mutex_unlock(&l->lock);
@@ -47,11 +50,10 @@ static void *read_layers(void *arg)
     const CUstream s = sc_stream();
 
     for (unsigned i = 0; !atomic_load(&ended); i++) {
-        if (atomic_load(&n_filled) < BEGIN) {
-            usleep(100);
-            continue;
+        usleep(test_mix(i) % 1000);
+        if (atomic_load(&n_begun) > BEGIN) {
+            read_one(&layers[test_mix(i) % PL_LAYERS], s);
         }
-        read_one(&layers[test_mix(i) % PL_LAYERS], s);
     }
     return NULL;
 }
@@ -81,6 +83,15 @@ static void end_step(bool both)
     }
 }
 
+static void forward(struct layer *l, uint64_t seed, CUstream s)
+{
+    pl_forward(&l->l, seed, s);
+    pthread_mutex_lock(&l->lock);
+    sc_ok(cuEventRecord(l->filled, s));
+    l->alive = true;
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void backward(struct layer *l, CUstream s)
 {
     pthread_mutex_lock(&l->lock);
@@ -101,6 +112,7 @@ int main(int argc, char **argv)
     sc_ok(cuMemAlloc(&scratch, 8));
     for (unsigned i = 0; i < PL_LAYERS; i++) {
         pthread_mutex_init(&layers[i].lock, NULL);
+        sc_ok(cuEventCreate(&layers[i].filled, CU_EVENT_DISABLE_TIMING));
     }
     pthread_barrier_init(&step_ends, NULL, 2);
     if (pthread_create(&thread, NULL, both ? tell_steps : read_layers, NULL) != 0) {
@@ -110,17 +122,13 @@ int main(int argc, char **argv)
         /* A layer more now and then, so that plans are made and taken up. */
         const unsigned n = both && step / 6 % 2 == 1 ? PL_LAYERS - 2 : PL_LAYERS;
 
-        end_step(both);
-        for (uint64_t i = 0; i < n; i++) {
-            pl_forward(&layers[i].l, step * 100 + i, s);
+        if (step == BEGIN) {
+            pl_count_failures();
         }
-        sc_ok(cuEventCreate(&filled[step], CU_EVENT_DISABLE_TIMING));
-        sc_ok(cuEventRecord(filled[step], s));
-        atomic_store(&n_filled, (unsigned)step + 1);
-        for (unsigned i = 0; i < n && !both; i++) {
-            pthread_mutex_lock(&layers[i].lock);
-            layers[i].alive = true;
-            pthread_mutex_unlock(&layers[i].lock);
+        end_step(both);
+        atomic_store(&n_begun, (unsigned)step + 1);
+        for (uint64_t i = 0; i < n; i++) {
+            forward(&layers[i], step * 100 + i, s);
         }
         for (unsigned i = n; i > 0; i--) {
             backward(&layers[i - 1], s);
