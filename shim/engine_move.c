@@ -461,6 +461,17 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     }
 }
 
+/* Waits for a restore of which nobody knew the end: the next one is not ordered behind it. Lock let go meanwhile. */
+static CUresult end_lost_restore(struct ps_tensor *t)
+{
+    ps_count(host_syncs, 1);
+    pthread_mutex_unlock(&ps_lock);
+    const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
+    pthread_mutex_lock(&ps_lock);
+    t->runs_on = !idle;
+    return idle ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 /* Memory for tensors that are PS_MOVING: mapped and ready for the stream. Lock let go meanwhile. */
 static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                           CUstream stream)
@@ -469,6 +480,10 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
     CUresult r = CUDA_SUCCESS;
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         struct ps_take take;
+        r = t[i]->runs_on ? end_lost_restore(t[i]) : CUDA_SUCCESS;
+        if (r != CUDA_SUCCESS) {
+            break;
+        }
         if (t[i]->place != NULL) {
             if (ps_place_enter(e, t[i], stream)) {
                 continue;
@@ -523,6 +538,7 @@ static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_
                 ps_memory_take_back(e, t[i]);
             } else {
                 t[i]->stuck = t[i]->slot.bytes; /* and may run on: the place stands */
+                t[i]->runs_on = true;
             }
         } else if (t[i]->place != NULL) {
             pthread_mutex_unlock(&ps_lock);

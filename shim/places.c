@@ -440,6 +440,9 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
     t->flags_known = false;
+    if (!place->aside && s->owner == t) {
+        return true; /* ps_place_exit could not take it away */
+    }
     if (place->aside || (s->owner != NULL && !may_evict(s->owner)) || lane_claimed(e, t->group)) {
         if (s->owner != NULL && s->owner->group != NULL) {
             ps_trace(
@@ -471,10 +474,13 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle)
 {
-    struct ps_lane_slot *s = t->place->tail;
-    if (!t->place->aside && s->owner == t) {
+    const struct ps_place *place = t->place;
+    struct ps_lane_slot *s = place->tail;
+    if (!idle) {
+        /* The slot, or the spare, stays its own. */
+        t->runs_on = place->aside ? place->spare != NULL : s->owner == t;
+    } else if (!place->aside && s->owner == t) {
         drop_ready(e, s->ready);
-        s->ready[0] = idle ? NULL : ps_fence_never();
         s->owner = NULL;
         s->scanned = false;
     }
