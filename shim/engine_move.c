@@ -31,12 +31,13 @@ static bool movable(const struct ps_tensor *t)
            ps_site_eligible(t->site);
 }
 
+/* unused: what has come in ahead and was not named since counts as if it had not. */
 static void view_group(const struct ps_engine *e, const struct ps_group *g, uint64_t thread,
-                       struct ps_group_view *v)
+                       bool unused, struct ps_group_view *v)
 {
     memset(v, 0, sizeof(*v));
     v->open = g->open;
-    v->returned = g->returned;
+    v->returned = g->returned && !(unused && g->prefetched);
     v->crowded = g->crowded;
     v->same_thread = g->thread == thread;
     if (v->open || v->returned || !v->same_thread) {
@@ -61,7 +62,7 @@ static void view_group(const struct ps_engine *e, const struct ps_group *g, uint
 static bool may_leave(const struct ps_engine *e, const struct ps_group *g, uint64_t thread)
 {
     struct ps_group_view v;
-    view_group(e, g, thread, &v);
+    view_group(e, g, thread, false, &v);
     return ps_group_may_leave(&v);
 }
 
@@ -372,13 +373,13 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
 {
     struct ps_group_view v;
     ps_engine_poll(e);
-    view_group(e, g, g->thread, &v);
-    v.returned = v.returned && !g->prefetched;
+    view_group(e, g, g->thread, true, &v);
     /* Something since the last boundary may yet be used by what no call names. */
     if (!g->record_due && ps_group_may_leave(&v) && !e->no_gain && !e->pool.broken && !e->ended &&
         ps_pool_available(e) >= group_pages(e, g)) {
         ps_count(late_stashes, 1);
         g->returned = false;
+        g->prefetched = false;
         stash_group(e, g, false);
     }
 }
@@ -654,7 +655,7 @@ void ps_move_out_marked(struct ps_engine *e)
         if (g->stays || e->no_gain || e->pool.broken || e->ended) {
             continue;
         }
-        view_group(e, g, g->thread, &v);
+        view_group(e, g, g->thread, false, &v);
         if (!ps_group_may_leave(&v)) {
             continue;
         }
@@ -664,7 +665,7 @@ void ps_move_out_marked(struct ps_engine *e)
         if (g == NULL) {
             return;
         }
-        view_group(e, g, g->thread, &v);
+        view_group(e, g, g->thread, false, &v);
         if (g->serial == serial && ps_group_may_leave(&v) &&
             ps_pool_available(e) >= group_pages(e, g)) {
             stash_group(e, g, false);

@@ -22,7 +22,7 @@ struct layer {
 };
 
 static struct layer layers[PL_LAYERS];
-static CUdeviceptr list; /* of operands */
+static CUdeviceptr list, scratch; /* of operands, and what is made of them */
 static const char *kind;
 
 static bool is(const char *name)
@@ -103,7 +103,7 @@ static void aside(uint64_t step, CUstream s)
 static void turns(uint64_t step, CUstream s)
 {
     struct layer more[N_EXTRA];
-    const int turn = PL_LAYERS - 1 - (int)(step % 4);
+    const int turn = PL_LAYERS / 2 - (int)(step % 4);
 
     for (uint64_t i = 0; i < PL_LAYERS; i++) {
         forward(&layers[i], step * 100 + i, s);
@@ -125,19 +125,21 @@ static void turns(uint64_t step, CUstream s)
 static void prepared(uint64_t step, CUstream s)
 {
     for (uint64_t i = 0; i < PL_LAYERS; i++) {
-        const uint64_t back = 1 + step % 3;
+        /* The last one: no other lane has a place for it. */
+        const uint64_t back = i == PL_LAYERS - 1 ? 1 + step % 3 : PL_LAYERS;
         uint64_t n = 1;
 
         nvtxRangePushA("moe_experts");
         if (i >= back) {
             const struct sc_layer *l = &layers[i - back].l;
-            struct test_operands o = {.n_used = 1, .product = {{l->x, l->x, l->y, SC_VALID}}};
+            struct test_operands o = {.n_used = 1, .product = {{l->x, l->y, scratch, SC_WORDS}}};
 
             sc_launch(s, "test_prepare", (void *[]){&o, &list});
         }
         forward_region(&layers[i], step * 100 + i, s);
         if (i >= back) {
             sc_launch(s, "test_grouped", (void *[]){&list, &n});
+            sc_digest(scratch, SC_WORDS, s);
         }
         nvtxRangePop();
     }
@@ -163,6 +165,7 @@ int main(int argc, char **argv)
     const CUstream s = sc_stream();
 
     sc_ok(cuMemAlloc(&list, sizeof(struct test_operands)));
+    sc_ok(cuMemAlloc(&scratch, SC_BYTES));
     for (uint64_t step = 0; step < 2 * PL_STEPS; step++) {
         const bool other = step >= PL_STEPS - 2 && step % 4 != 3;
 
