@@ -39,7 +39,8 @@ FAULTS_ALL = ["!cuEventRecord:~10", "!cuEventRecord:~40", "!cuEventRecord:1+", "
 SLOW = ["cuMemMap:~100:0;cuMemUnmap:~100:0", "!cuMemMap:~20:0;!cuMemCreate:~50:0;!cuMemSetAccess:~10:0"]
 # Of these in every round.
 OFTEN = {"scenario_plan_aside": ["cuMemMap:~20", "cuMemUnmap:~80", "cuEventRecord:~20;cuStreamSynchronize:~50",
-                                 "cuStreamWaitEvent:~40", "cuMemsetD32Async:~30"],
+                                 "cuStreamWaitEvent:~40", "cuMemsetD32Async:~40",
+                                 "cuEventRecord:~10;cuStreamSynchronize:~80;cuCtxSynchronize:~80"],
          "scenario_plan_beside": SLOW,
          "scenario_b11_refused_return": FAULTS + FAULTS_ALL, "scenario_b11_lost_stash": FAULTS_ALL[-2:],
          "scenario_c4_growth_and_drop": FAULTS_ALL[:2]}
@@ -63,9 +64,9 @@ ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_plan_memory": [["trim"], ["lack"], ["immortal"], ["open"]],
              "scenario_plan_contexts": [["ends"], ["turns"], ["models"], ["two"], ["reset"]],
              "scenario_plan_threads": [[], ["ahead"]],
-             "scenario_plan_aside": [["freed"], ["aside"], ["turns"], ["prepared"]],
+             "scenario_plan_aside": [["freed"], ["aside"], ["turns"], ["spare"], ["prepared"]],
              "scenario_plan_beside": [["read"], ["steps"]],
-             "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"], ["many"]],
+             "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"], ["thread"], ["many"]],
              "scenario_api": [["steps"], ["reset"], ["pages"], ["need"], ["untold"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
 THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",

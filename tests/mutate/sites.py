@@ -303,8 +303,6 @@ SITES = [
      "r = ps_fence_wait(t->arrived, key, e->stash_stream);", "(void)t;"),
     ("group_may_leave_at_its_pop", "pin", "shim/engine_move.c", "ps_move_out_early",
      "may_leave(e, g, g->thread) && ", ""),
-    ("nobody_plans_while_memory_is_given_back", "pin", "shim/engine_adopt.c", "leave_alone",
-     "l->busy = true;", "(void)0;"),
     ("spare_mapped_by_half_is_unmapped", "pin", "shim/places_make.c", "ps_spare_map",
      "(void)ps_memory_unmap(base, at);", "(void)0;"),
     ("tail_mapped_to_nothing_is_aside", "pin", "shim/places_aside.c", "ps_place_step_aside",
@@ -323,7 +321,6 @@ SITES = [
      "struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->drop_stream, &recorded);"),
     ("stash_is_behind_the_copy_of_its_counter", "record", "shim/rows.c", "ps_rows_pop",
      "ps_fence_unref(&e->fences, g->home);\n    g->home = ps_fence_ref(f);", "(void)0;"),
-    ("counter_of_a_group_on_two_streams_is_not_read", "pin", "shim/rows.c", "may_copy", "g->n_foreign == 0 && ", ""),
     ("need_is_read_once_it_is_copied", "wait", "shim/demand.c", "ps_demand_poll",
      "if (!ps_fence_done(r->copied)) {", "if (false) {"),
     ("copy_of_a_need_is_recorded", "record", "shim/demand.c", "ps_demand_pop",
@@ -372,6 +369,8 @@ PAIRS = [
     # What is taken back has its stash as its arrival, and every use waits for that.
     ("taking_back_waits_for_the_stash", "stash_is_the_arrival_of_what_is_taken_back"),
     ("copy_is_settled_before_its_drop_counts", "drop_is_over_before_pages_count"),
+    # A planned tensor's end is that of its place and of its slot.
+    ("end_elsewhere_of_a_slot_is_known", "end_elsewhere_of_a_place_is_known"),
 ]
 
 # Not seen alone, and with nothing to pair with: what else makes the site's absence harmless.
@@ -381,6 +380,19 @@ EXPLAINED = {
          "slot_of_what_died_in_use_is_not_known", "slot_left_in_use_is_not_known", "stashed_slot_is_known",
          "slot_taken_back_is_not_known"),
         "what is not zeroed is copied out and back with the tail: more bytes move, none is another"),
+    **dict.fromkeys(
+        ("held_slot_is_not_taken", "held_tail_is_not_mapped_back"),
+        "as held_place_is_not_taken: what a call holds and is cached is on its way in, and make_resident looks until it "
+        "is there"),
+    **dict.fromkeys(
+        ("place_is_ready_for_the_groups_stream", "place_aside_is_not_given"),
+        "chooses a set: ps_places_alloc and take_tail look at each place again; without it there are misses"),
+    "place_stepping_aside_is_busy":
+        "its tensor is PS_MOVING, which keeps all others out, and a peer that comes is granted access behind it; too "
+        "early, that is refused once and counted",
+    "moving_group_does_not_come_in_ahead":
+        "only what is out is brought in ahead: what moves is left to whoever moves it; without it a group counts as come "
+        "in with a part of it",
     "held_place_is_not_taken":
         "a held tensor whose place is taken is brought back: make_resident looks until it is there",
     "lost_stash_keeps_the_group":

@@ -6,6 +6,8 @@
  *   freed    a layer is freed just as it has left, and its memory is the next one's at once
  *   aside    layers are written whose turn has not come; they leave again, and some are freed then, not read
  *   turns    backward turns round: what was brought in ahead is not used, and a forward wants its memory
+ *   spare    tails that were aside and have left again: one is freed and its place another's at once, others are
+ *            mapped back, and named once more
  *   prepared a kernel is told of tensors in a region, before that has memory of its own, and the next one uses them
  */
 #include "tests/sim/scenario_plan.h"
@@ -121,6 +123,42 @@ static void turns(uint64_t step, CUstream s)
     }
 }
 
+static void write_all(const struct layer *l, CUstream s)
+{
+    sc_mix(l->l.x, l->l.y, l->l.x, SC_VALID + 640, s);
+    sc_mix(l->l.y, l->l.x, l->l.y, SC_VALID + 640, s);
+    sc_mix(l->z, l->z, l->z, SC_WORDS / 2 - 8, s);
+}
+
+/* Regions that no plan foresaw: the second and third are boundaries behind which what was written leaves. */
+static void spare(uint64_t step, CUstream s)
+{
+    struct layer more[N_EXTRA];
+
+    for (uint64_t i = 0; i < PL_LAYERS; i++) {
+        forward(&layers[i], step * 100 + i, s);
+    }
+    for (uint64_t k = 0; k < N_EXTRA; k++) {
+        nvtxRangePushA("moe_experts");
+        if (k == 1) {
+            give(&layers[2], s);
+        }
+        forward_region(&more[k], step * 100 + 50 + k, s);
+        if (k == 0) {
+            for (unsigned i = 2; i < 5; i++) {
+                write_all(&layers[i], s);
+            }
+        }
+        nvtxRangePop();
+    }
+    for (int k = N_EXTRA - 1; k >= 0; k--) {
+        backward(&more[k], s);
+    }
+    for (int i = PL_LAYERS - 1; i >= 0; i--) {
+        backward(&layers[i], s);
+    }
+}
+
 /* The kernel that prepares is told of x and y of one layer; what follows names no tensor of it. */
 static void prepared(uint64_t step, CUstream s)
 {
@@ -175,6 +213,7 @@ int main(int argc, char **argv)
         (!other           ? as_planned
          : is("freed")    ? freed
          : is("turns")    ? turns
+         : is("spare")    ? spare
          : is("prepared") ? prepared
                           : aside)(step, s);
     }

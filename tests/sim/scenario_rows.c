@@ -14,6 +14,7 @@
  *   wrong   the name is not well formed
  *   side    a second stream uses the tensors
  *   stops   half of the ranges do not count any more once they are believed
+ *   thread  on the thread's own stream, where each use is recorded at once
  *   many    more ranges than can be counted at one time, of which the last are on another stream
  */
 #include "tests/sim/scenario_plan.h"
@@ -172,14 +173,14 @@ static void many(CUstream s)
             sc_ok(cuStreamWaitValue32(s, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
         }
     }
-    sc_ok(cuStreamWriteValue32(other, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+    sc_ok(cuStreamWriteValue32(sc_stream(), word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 int main(int argc, char **argv)
 {
     kind = argc > 1 ? argv[1] : "i64";
     sc_start();
-    const CUstream s = sc_stream();
+    const CUstream s = is("thread") ? CU_STREAM_PER_THREAD : sc_stream();
 
     side = is("side") ? sc_stream() : NULL;
     if (is("many")) {
