@@ -116,7 +116,8 @@ void ps_places_group_gone(const struct ps_group *g);
 
 /* An OUT tensor's tail gets its slot back, for `stream` to fill. False: another is in it, or it is aside. */
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
-/* It entered, but could not be restored: it is out again. Not idle: what was enqueued may run on, and its memory stays. */
+/* It entered, but could not be restored: it is out again. Not idle: what was enqueued may run on, in memory that
+ * stays its own. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle);
 /* Is its slot free, or its owner stashed? */
 bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t);
