@@ -66,7 +66,7 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
 bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g);
 /* Has its instance ended, and was there neither since? */
 bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
-/* Does the plan say that this group, or one that is in and before it, returns next? */
+/* Does the plan say that this group, or one that is in and before it, returns next, and can it be its time by now? */
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
 /* The set the plan gives the group; PS_PLAN_NONE. */
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g);

@@ -415,10 +415,23 @@ static bool lane_claimed(const struct ps_engine *e, const struct ps_group *g)
                    p->sets[coming].lane == g->set->lane;
     for (uint32_t i = 0; g->set != NULL && i < p->plan.n_sets && !claimed; i++) {
         const struct ps_place_set *set = &p->sets[i];
-        claimed = set != g->set && set->lane == g->set->lane && set->group != NULL &&
-                  set->group->open;
+        claimed =
+            set != g->set && set->lane == g->set->lane && set->group != NULL && set->group->open;
     }
     return claimed;
+}
+
+bool ps_places_in_return(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_places *p = e->places;
+    bool in = false;
+    for (uint32_t i = 0; p != NULL && g->set != NULL && i < p->plan.n_slots && !in; i++) {
+        const struct ps_tensor *t = g->set->lane < p->plan.n_lanes
+                                        ? p->slots[g->set->lane * p->plan.n_slots + i].owner
+                                        : NULL;
+        in = t != NULL && t->group != NULL && t->group != g && t->group->returned && !t->freed;
+    }
+    return in;
 }
 
 bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t)

@@ -118,6 +118,8 @@ void ps_places_group_gone(const struct ps_group *g);
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 /* It entered, but could not be restored: it is out again. idle: what was enqueued is over. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle);
+/* Another group whose backward runs is in the lane: so the group's own has not begun, as far as the plan goes. */
+bool ps_places_in_return(const struct ps_engine *e, const struct ps_group *g);
 /* Is its slot free, or its owner stashed? */
 bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t);
 /* The stash of the tensor is enqueued: its slot's flags are being made. */
