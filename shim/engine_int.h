@@ -217,8 +217,9 @@ struct ps_page_pool {
     uint16_t seq;
     struct ps_budget budget;
     bool growing;
-    bool loose;  /* a drop is on its way that `pushed` is not behind */
-    bool broken; /* the free list is not as we think: nothing more is given or taken */
+    bool spilling; /* the last stash seen complete went to host memory, most of it */
+    bool loose;    /* a drop is on its way that `pushed` is not behind */
+    bool broken;   /* the free list is not as we think: nothing more is given or taken */
     struct ps_fence
         *pushed; /* behind the last drop or grow: the list's tail is moved in this order */
     struct ps_copy *drops, **drops_end; /* enqueued, not yet seen complete */

@@ -661,6 +661,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         c->stored = c->n_pages;
         c->spilled = 0;
     }
+    p->spilling = c->stored > 0 ? 2 * c->spilled > c->stored : p->spilling;
     c->uniform = c->n_pages - c->stored;
     const uint32_t dead = ps_rows_settle(e, c, word);
     if (c->site != NULL) {

@@ -188,6 +188,9 @@ static int64_t round_trip(uint32_t value)
         spilled += tensors[i].copy->spilled;
         all[i] = &tensors[i];
     }
+    /* So the next stash is launched for the link. */
+    ck_assert(engine->pool.spilling ==
+              (2 * tensors[N - 1].copy->spilled > tensors[N - 1].copy->stored));
     ok(ps_copies_drop(engine, all, N, f));
     ps_fence_unref(&engine->fences, f);
     pthread_mutex_unlock(&ps_lock);
