@@ -216,7 +216,8 @@ static void leave_temporaries(struct ps_engine *e, const struct ps_plan *plan)
                 ? ps_sites_get(&e->sites, plan->sites[i].name, plan->sites[i].ordinal)
                 : NULL;
         if (site != NULL) {
-            site->left = true; /* later plans do not see it: they are of the allocations that are ours */
+            site->left =
+                true; /* plans are of allocations that are ours: later ones have no such site */
             site->front_parts =
                 (uint16_t)(e->learner.fill_whole ? 0 : front_parts(plan, plan->sites[i].name));
         }
