@@ -253,7 +253,7 @@ SITES = [
     ("failed_cleaning_is_recorded", "record", "shim/places.c", "take_tail",
      "ps_fence_record(&e->fences, e->ctx, stream, &r)", "ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r)"),
     ("tail_steps_aside_behind_its_stash", "wait", "shim/places_aside.c", "ps_place_step_aside",
-     "const bool over = ps_fence_done(f);", "const bool over = true;"),
+     "const bool over = f == NULL || ps_fence_done(f);", "const bool over = true;"),
     ("host_waits_for_a_stash_before_stepping_aside", "wait", "shim/places_aside.c", "ps_place_step_aside",
      "r = ps_driver.cuEventSynchronize(f->event);", "r = CUDA_SUCCESS;"),
     ("lack_of_memory_aside_waits", "wait", "shim/places_make.c", "ps_spare_make", "ps_driver.cuCtxSynchronize();", "(void)0;"),
