@@ -380,7 +380,7 @@ UNORDERED = {
     },
     "shim/places.c": {
         "if (t != NULL && !may_evict(t)) {": "chooses a lane: whoever takes a slot of it looks again",
-        "(place->tail->owner == NULL || may_evict(place->tail->owner));":
+        "(place->tail->owner == NULL || may_evict(place->tail->owner)) &&":
             "chooses who comes in: ps_place_enter looks again",
         "ps_assert(may_evict(t));": "an assertion",
     },
