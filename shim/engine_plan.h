@@ -35,7 +35,9 @@ struct ps_learner {
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
     uint32_t step_misses;
-    uint32_t n_sweeps; /* steps at whose end memory of misses is yet to be given back */
+    uint32_t step_taken; /* of those, for slots that were taken */
+    bool crowded;        /* a plan was made anew for nothing but those: another would be the same */
+    uint32_t n_sweeps;   /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
     struct ps_limits_found found;    /* when a plan was made last */
     uint32_t page_tries;             /* times the pool's pages were to become others */

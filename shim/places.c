@@ -361,7 +361,7 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct 
             place->owner = NULL;
         }
         free(t);
-        return PS_PLACE_MISS;
+        return PS_PLACE_TAKEN;
     }
     drop_ready(e, place->ready);
     if (g->row_mode == PS_ROW_MODE_CHECK && t->home_bytes > 0) {

@@ -105,7 +105,8 @@ enum ps_placing {
     PS_PLACED,     /* *t_p is made, clean and ready for the stream */
     PS_PLACE_NONE, /* the plan has no place for this site: as without a plan */
     PS_PLACE_LEFT, /* it gains nothing: the job's allocator serves it */
-    PS_PLACE_MISS, /* the plan has one, but it cannot be had now */
+    PS_PLACE_MISS, /* the plan has none that can be had now */
+    PS_PLACE_TAKEN, /* the same: another tensor's tail is in the slot, and this one's cannot begin aside */
 };
 /* A place for a new tensor of the group. */
 enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct ps_site *site,
