@@ -333,9 +333,7 @@ static void leave_alone(struct ps_engine *e, const struct ps_cut *cut)
         ps_learn_watch(e, false);
         ps_info("regions' tensors hold no padding: allocations are left to the job's allocator");
     }
-    l->busy = true;
     sweep(e);
-    l->busy = false;
 }
 
 void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)

@@ -392,7 +392,7 @@ void ps_tensor_die(struct ps_tensor *t)
         t->arrived = NULL;
     }
     t->arrived = ps_fence_unref(&e->fences, t->arrived);
-    if (t->read_on) {
+    if (t->read_on || t->runs_on) {
         ps_fence_unref(&e->fences, t->ready[1]);
         t->ready[1] = ps_fence_never();
     }

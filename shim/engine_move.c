@@ -31,12 +31,13 @@ static bool movable(const struct ps_tensor *t)
            ps_site_eligible(t->site);
 }
 
+/* unused: what has come in ahead and was not named since counts as if it had not. */
 static void view_group(const struct ps_engine *e, const struct ps_group *g, uint64_t thread,
-                       struct ps_group_view *v)
+                       bool unused, struct ps_group_view *v)
 {
     memset(v, 0, sizeof(*v));
     v->open = g->open;
-    v->returned = g->returned;
+    v->returned = g->returned && !(unused && g->prefetched);
     v->crowded = g->crowded;
     v->same_thread = g->thread == thread;
     if (v->open || v->returned || !v->same_thread) {
@@ -61,7 +62,7 @@ static void view_group(const struct ps_engine *e, const struct ps_group *g, uint
 static bool may_leave(const struct ps_engine *e, const struct ps_group *g, uint64_t thread)
 {
     struct ps_group_view v;
-    view_group(e, g, thread, &v);
+    view_group(e, g, thread, false, &v);
     return ps_group_may_leave(&v);
 }
 
@@ -394,13 +395,13 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
 {
     struct ps_group_view v;
     ps_engine_poll(e);
-    view_group(e, g, g->thread, &v);
-    v.returned = v.returned && !g->prefetched;
+    view_group(e, g, g->thread, true, &v);
     /* Something since the last boundary may yet be used by what no call names. */
     if (!g->record_due && ps_group_may_leave(&v) && !e->no_gain && !e->pool.broken && !e->ended &&
         ps_pool_available(e) >= group_pages(e, g)) {
         ps_count(late_stashes, 1);
         g->returned = false;
+        g->prefetched = false;
         stash_group(e, g, false);
     }
 }
@@ -483,6 +484,17 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     }
 }
 
+/* Waits for a restore of which nobody knew the end: the next one is not ordered behind it. Lock let go meanwhile. */
+static CUresult end_lost_restore(struct ps_tensor *t)
+{
+    ps_count(host_syncs, 1);
+    pthread_mutex_unlock(&ps_lock);
+    const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
+    pthread_mutex_lock(&ps_lock);
+    t->runs_on = !idle;
+    return idle ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 /* Memory for tensors that are PS_MOVING: mapped and ready for the stream. Lock let go meanwhile. */
 static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                           CUstream stream)
@@ -491,6 +503,10 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
     CUresult r = CUDA_SUCCESS;
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
         struct ps_take take;
+        r = t[i]->runs_on ? end_lost_restore(t[i]) : CUDA_SUCCESS;
+        if (r != CUDA_SUCCESS) {
+            break;
+        }
         if (t[i]->place != NULL) {
             if (ps_place_enter(e, t[i], stream)) {
                 continue;
@@ -545,6 +561,7 @@ static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_
                 ps_memory_take_back(e, t[i]);
             } else {
                 t[i]->stuck = t[i]->slot.bytes; /* and may run on: the place stands */
+                t[i]->runs_on = true;
             }
         } else if (t[i]->place != NULL) {
             pthread_mutex_unlock(&ps_lock);
@@ -659,7 +676,7 @@ void ps_move_out_marked(struct ps_engine *e)
         if (g->stays || e->no_gain || e->pool.broken || e->ended) {
             continue;
         }
-        view_group(e, g, g->thread, &v);
+        view_group(e, g, g->thread, false, &v);
         if (!ps_group_may_leave(&v)) {
             continue;
         }
@@ -669,7 +686,7 @@ void ps_move_out_marked(struct ps_engine *e)
         if (g == NULL) {
             return;
         }
-        view_group(e, g, g->thread, &v);
+        view_group(e, g, g->thread, false, &v);
         if (g->serial == serial && ps_group_may_leave(&v) &&
             ps_pool_available(e) >= group_pages(e, g)) {
             stash_group(e, g, false);

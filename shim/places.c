@@ -287,7 +287,11 @@ static bool take_tail(struct ps_engine *e, const struct ps_group *g, struct ps_t
     } else if (!ready_for(e, s->ready, key)) {
         return false;
     }
-    if (!order_slot(e, s, stream) || clean_tail(e, g, t, stream) != CUDA_SUCCESS) {
+    if (!order_slot(e, s, stream)) {
+        ps_count(errors, 1);
+        return false; /* nothing of this stream runs in it, and it is behind what it was */
+    }
+    if (clean_tail(e, g, t, stream) != CUDA_SUCCESS) {
         ps_count(errors, 1);
         /* Whatever was enqueued is part of the slot's past now. */
         CUresult r;
@@ -449,6 +453,9 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
     const uint64_t key = ps_stream_key(e->ctx, stream);
 
     t->flags_known = false;
+    if (!place->aside && s->owner == t) {
+        return true; /* ps_place_exit could not take it away */
+    }
     if (place->aside || (s->owner != NULL && !may_evict(s->owner)) || lane_claimed(e, t->group)) {
         if (s->owner != NULL && s->owner->group != NULL) {
             ps_trace(
@@ -480,10 +487,13 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle)
 {
-    struct ps_lane_slot *s = t->place->tail;
-    if (!t->place->aside && s->owner == t) {
+    const struct ps_place *place = t->place;
+    struct ps_lane_slot *s = place->tail;
+    if (!idle) {
+        /* The slot, or the spare, stays its own. */
+        t->runs_on = place->aside ? place->spare != NULL : s->owner == t;
+    } else if (!place->aside && s->owner == t) {
         drop_ready(e, s->ready);
-        s->ready[0] = idle ? NULL : ps_fence_never();
         s->owner = NULL;
         s->scanned = false;
     }

@@ -106,7 +106,7 @@ static bool settle_aside(struct ps_engine *e, struct ps_place *place)
     }
     if (t->state == PS_CACHED && t->pins == 0 && !t->freed && t->copy->settled) {
         ps_list_remove(&e->cached, &e->cached_last, t);
-    } else if (t->state != PS_OUT || t->freed) {
+    } else if (t->state != PS_OUT || t->freed || t->runs_on) {
         return false;
     }
     t->state = PS_MOVING;

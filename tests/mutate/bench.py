@@ -35,8 +35,14 @@ FAULTS_ALL = ["!cuEventRecord:~10", "!cuEventRecord:~40", "!cuEventRecord:1+", "
               "!cuEventRecord:~30;!cuStreamWaitEvent:~30", "!cuEventQuery:~30", "!cuMemUnmap:~30",
               "!cuEventRecord:~20;!cuStreamSynchronize:~50",
               "!cuEventRecord:~40;!cuStreamSynchronize:2+;!cuCtxSynchronize:1+"]
+# Calls that take long, for other threads to get in front of them.
+SLOW = ["cuMemMap:~100:0;cuMemUnmap:~100:0", "!cuMemMap:~20:0;!cuMemCreate:~50:0;!cuMemSetAccess:~10:0"]
 # Of these in every round.
-OFTEN = {"scenario_b11_refused_return": FAULTS + FAULTS_ALL, "scenario_b11_lost_stash": FAULTS_ALL[-2:],
+OFTEN = {"scenario_plan_aside": ["cuMemMap:~20", "cuMemUnmap:~80", "cuEventRecord:~20;cuStreamSynchronize:~50",
+                                 "cuStreamWaitEvent:~40", "cuMemsetD32Async:~40",
+                                 "cuEventRecord:~10;cuStreamSynchronize:~80;cuCtxSynchronize:~80"],
+         "scenario_plan_beside": SLOW,
+         "scenario_b11_refused_return": FAULTS + FAULTS_ALL, "scenario_b11_lost_stash": FAULTS_ALL[-2:],
          "scenario_c4_growth_and_drop": FAULTS_ALL[:2]}
 # Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
@@ -58,11 +64,13 @@ ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_plan_memory": [["trim"], ["lack"], ["immortal"], ["open"]],
              "scenario_plan_contexts": [["ends"], ["turns"], ["models"], ["two"], ["reset"]],
              "scenario_plan_threads": [[], ["ahead"]],
-             "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"]],
-             "scenario_api": [["steps"], ["reset"], ["pages"]],
+             "scenario_plan_aside": [["freed"], ["aside"], ["turns"], ["spare"], ["prepared"]],
+             "scenario_plan_beside": [["read"], ["steps"]],
+             "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"], ["thread"], ["many"]],
+             "scenario_api": [["steps"], ["reset"], ["pages"], ["need"], ["untold"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
 THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",
-           "scenario_b1_thread_streams")
+           "scenario_b1_thread_streams", "scenario_plan_beside", "scenario_plan_threads")
 # Of a mutation in one of these files, these come first.
 PLANNED_FILES = ("shim/places.c", "shim/places_aside.c", "shim/places_make.c", "shim/engine_adopt.c", "shim/engine_plan.c",
                  "shim/hostpages.c", "shim/engine_move.c")
@@ -91,9 +99,10 @@ def runs(bench, programs, file=""):
         for fault in FAULTS:
             for mem in ("64M", "6M"):
                 yield a_run(bench, "faults_job", [], "mem=" + mem, seed, fault)
+            yield a_run(bench, "faults_job", ["planned"], "mem=64M", seed, fault)
         for name, faults in OFTEN.items():
-            for fault in faults:
-                yield a_run(bench, name, [], f"mem={MEMORY.get(name, ['256M'])[0]}{lazy}", seed, fault)
+            for fault, arguments in itertools.product(faults, ARGUMENTS.get(name, [[]])):
+                yield a_run(bench, name, arguments, f"mem={MEMORY.get(name, ['256M'])[0]}{lazy}", seed, fault)
         for at, name in enumerate(n for n in scenarios if not n.startswith(NO_FAULTS)):
             for turn in range(4):
                 fault = FAULTS_ALL[(at + seed * 4 + turn) % len(FAULTS_ALL)]

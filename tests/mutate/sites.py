@@ -230,7 +230,7 @@ SITES = [
     ("place_that_begins_aside_has_an_owner", "pin", "shim/places.c", "ps_places_alloc",
      "place->owner = t;\n    if (place->tail", "if (place->tail"),
     ("place_being_mapped_is_not_given", "wait", "shim/places.c", "set_ready", "place->busy ||", "false ||"),
-    ("tail_waits_for_the_slots_last_owner", "wait", "shim/places.c", "take_tail", "!order_slot(e, s, stream) || ", ""),
+    ("tail_waits_for_the_slots_last_owner", "wait", "shim/places.c", "take_tail", "if (!order_slot(e, s, stream)) {", "if (false) {"),
     ("return_waits_for_the_slots_last_owner", "wait", "shim/places.c", "ps_place_enter",
      "if (!order_slot(e, s, stream)) {", "if (false) {"),
     ("tail_waits_for_no_other_stream", "wait", "shim/places.c", "take_tail",
@@ -248,8 +248,13 @@ SITES = [
      "place->ready[0] = t->ready[0];", "place->ready[0] = ps_fence_unref(&e->fences, t->ready[0]);"),
     ("freed_place_is_behind_its_copy", "record", "shim/places.c", "ps_place_leave",
      "place->ready[1] = t->ready[1];", "place->ready[1] = ps_fence_unref(&e->fences, t->ready[1]);"),
-    ("slot_left_in_use_is_never_ready", "record", "shim/places.c", "ps_place_exit",
-     "idle ? NULL : ps_fence_never()", "idle ? NULL : NULL"),
+    ("slot_left_in_use_stays_its_own", "pin", "shim/places.c", "ps_place_exit", "if (!idle) {", "if (false) {"),
+    ("lost_restore_is_waited_for", "wait", "shim/engine_move.c", "end_lost_restore",
+     "const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());", "const bool idle = true;"),
+    ("lost_restore_of_memory_is_known", "pin", "shim/engine_move.c", "unplace_all", "t[i]->runs_on = true;", "(void)0;"),
+    ("tail_that_is_written_is_not_mapped_back", "pin", "shim/places_aside.c", "settle_aside", " || t->runs_on", ""),
+    ("lost_restore_keeps_the_memory", "pin", "shim/engine_alloc.c", "ps_tensor_die",
+     "if (t->read_on || t->runs_on) {", "if (t->read_on) {"),
     ("failed_cleaning_is_recorded", "record", "shim/places.c", "take_tail",
      "ps_fence_record(&e->fences, e->ctx, stream, &r)", "ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r)"),
     ("tail_steps_aside_behind_its_stash", "wait", "shim/places_aside.c", "ps_place_step_aside",
@@ -267,8 +272,7 @@ SITES = [
     ("slot_of_a_tensor_in_use_is_not_taken", "pin", "shim/places.c", "take_tail",
      "if (!may_evict(s->owner)) {", "if (false) {"),
     ("slot_of_a_tensor_in_use_is_not_entered", "pin", "shim/places.c", "ps_place_enter",
-     "if (place->aside || (s->owner != NULL && !may_evict(s->owner)) || lane_claimed(e, t->group)) {",
-     "if (place->aside || lane_claimed(e, t->group)) {"),
+     "(s->owner != NULL && !may_evict(s->owner)) || ", ""),
     ("tail_aside_does_not_enter", "pin", "shim/places.c", "ps_place_enter",
      "if (place->aside || ", "if ("),
     ("place_stepping_aside_is_busy", "pin", "shim/places_aside.c", "ps_place_step_aside", "place->busy = true;", "(void)0;"),
@@ -299,14 +303,29 @@ SITES = [
      "r = ps_fence_wait(t->arrived, key, e->stash_stream);", "(void)t;"),
     ("group_may_leave_at_its_pop", "pin", "shim/engine_move.c", "ps_move_out_early",
      "may_leave(e, g, g->thread) && ", ""),
-    ("nobody_plans_while_memory_is_given_back", "pin", "shim/engine_adopt.c", "leave_alone",
-     "l->busy = true;", "(void)0;"),
     ("spare_mapped_by_half_is_unmapped", "pin", "shim/places_make.c", "ps_spare_map",
      "(void)ps_memory_unmap(base, at);", "(void)0;"),
     ("tail_mapped_to_nothing_is_aside", "pin", "shim/places_aside.c", "ps_place_step_aside",
      "place->aside = unmapped;", "place->aside = r == CUDA_SUCCESS;"),
     ("spare_is_free_once_unmapped", "pin", "shim/places_aside.c", "map_back",
      "if (unmapped && spare != NULL) {", "if (spare != NULL) {"),
+    # ---- counters of rows
+    ("words_are_zeroed_before_use", "wait", "shim/rows.c", "ps_rows_begin", "!ps_fence_done(m->zeroed) || ", ""),
+    ("zeroing_of_words_is_recorded", "record", "shim/rows.c", "ps_rows_prepare",
+     "m->zeroed = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);",
+     "m->zeroed = ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r);"),
+    ("word_is_written_before_it_is_taken_again", "wait", "shim/rows.c", "take_word",
+     "!ps_fence_done(rows->written)", "false"),
+    ("copy_of_a_counter_is_recorded", "record", "shim/rows.c", "ps_rows_pop",
+     "struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, g->stream, &recorded);",
+     "struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->drop_stream, &recorded);"),
+    ("stash_is_behind_the_copy_of_its_counter", "record", "shim/rows.c", "ps_rows_pop",
+     "ps_fence_unref(&e->fences, g->home);\n    g->home = ps_fence_ref(f);", "(void)0;"),
+    ("need_is_read_once_it_is_copied", "wait", "shim/demand.c", "ps_demand_poll",
+     "if (!ps_fence_done(r->copied)) {", "if (false) {"),
+    ("copy_of_a_need_is_recorded", "record", "shim/demand.c", "ps_demand_pop",
+     "ps_fence_record(&e->fences, e->ctx, stream, &r)", "ps_fence_record(&e->fences, e->ctx, e->drop_stream, &r)"),
+    ("need_without_an_end_is_the_last", "pin", "shim/demand.c", "ps_demand_pop", "m->broken = true;", "(void)0;"),
     # What is known of a slot's pages: see EXPLAINED.
     ("taken_slot_is_not_known", "clean", "shim/places.c", "take_tail",
      "s->owner = t;\n    s->scanned = false;", "s->owner = t;"),
@@ -350,6 +369,8 @@ PAIRS = [
     # What is taken back has its stash as its arrival, and every use waits for that.
     ("taking_back_waits_for_the_stash", "stash_is_the_arrival_of_what_is_taken_back"),
     ("copy_is_settled_before_its_drop_counts", "drop_is_over_before_pages_count"),
+    # A planned tensor's end is that of its place and of its slot.
+    ("end_elsewhere_of_a_slot_is_known", "end_elsewhere_of_a_place_is_known"),
 ]
 
 # Not seen alone, and with nothing to pair with: what else makes the site's absence harmless.
@@ -359,6 +380,19 @@ EXPLAINED = {
          "slot_of_what_died_in_use_is_not_known", "slot_left_in_use_is_not_known", "stashed_slot_is_known",
          "slot_taken_back_is_not_known"),
         "what is not zeroed is copied out and back with the tail: more bytes move, none is another"),
+    **dict.fromkeys(
+        ("held_slot_is_not_taken", "held_tail_is_not_mapped_back"),
+        "as held_place_is_not_taken: what a call holds and is cached is on its way in, and make_resident looks until it "
+        "is there"),
+    **dict.fromkeys(
+        ("place_is_ready_for_the_groups_stream", "place_aside_is_not_given"),
+        "chooses a set: ps_places_alloc and take_tail look at each place again; without it there are misses"),
+    "place_stepping_aside_is_busy":
+        "its tensor is PS_MOVING, which keeps all others out, and a peer that comes is granted access behind it; too "
+        "early, that is refused once and counted",
+    "moving_group_does_not_come_in_ahead":
+        "only what is out is brought in ahead: what moves is left to whoever moves it; without it a group counts as come "
+        "in with a part of it",
     "held_place_is_not_taken":
         "a held tensor whose place is taken is brought back: make_resident looks until it is there",
     "lost_stash_keeps_the_group":

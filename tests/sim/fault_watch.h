@@ -7,6 +7,8 @@
  *
  * FAULT: rules NAME:N[+][:CODE] or NAME:~P[:CODE], separated by ';'. Counted are calls made while a tensor is out, or,
  * with '!' before NAME, all calls. N+: all calls from then on. ~P: in P of a hundred of the counted calls.
+ * With the CODE 0 the call does not fail: two milliseconds pass before it, in which other threads get in front of it;
+ * of P in a hundred, with '!' of all calls and otherwise of those since fw_plan_in_force.
  * At the end of the process a line for each rule says how many calls failed, and how many tensors were out at the
  * first of them. With FAULT_COUNTS=FILE every function called is counted there.
  *
@@ -37,6 +39,8 @@
 /* The software driver's. */
 typedef CUresult fw_watcher(const char *name, const void *caller);
 void simcuda_watch(fw_watcher *fn);
+typedef void fw_pauser(const char *name, const void *caller);
+void simcuda_pause(fw_pauser *fn);
 bool simcuda_mapped(CUdeviceptr address);
 
 static _Atomic CUdeviceptr fw_tensors[FW_TENSORS];
@@ -211,12 +215,31 @@ static CUresult fw_watch(const char *name, const void *caller)
     for (unsigned i = 0; i < fw_n_rules; i++) {
         struct fw_rule *rule = &fw_rules[i];
 
-        if (strcmp(rule->name, name) == 0 && fw_hit(rule, n_out)) {
+        if (rule->code != CUDA_SUCCESS && strcmp(rule->name, name) == 0 && fw_hit(rule, n_out)) {
             rule->out_at_first = rule->failed++ == 0 ? n_out : rule->out_at_first;
             return rule->code;
         }
     }
     return CUDA_SUCCESS;
+}
+
+/* Outside of all locks. */
+static void fw_pause(const char *name, const void *caller)
+{
+    static _Atomic uint64_t turns;
+    Dl_info info;
+
+    for (unsigned i = 0; i < fw_n_rules; i++) {
+        const struct fw_rule *rule = &fw_rules[i];
+
+        if (rule->code == CUDA_SUCCESS && strcmp(rule->name, name) == 0 &&
+            (rule->always || atomic_load(&fw_planned)) &&
+            test_mix(atomic_fetch_add(&turns, 1)) % 100 < rule->percent &&
+            dladdr(caller, &info) != 0 && strstr(info.dli_fname, "/libpagedstash.so") != NULL) {
+            usleep(2000);
+            return;
+        }
+    }
 }
 
 static void fw_parse(const char *text)
@@ -248,6 +271,7 @@ static void fw_report(void)
     FILE *f = counts != NULL ? fopen(counts, "w") : NULL;
 
     simcuda_watch(NULL);
+    simcuda_pause(NULL);
     for (unsigned i = 0; i < fw_n_rules; i++) {
         fprintf(stderr, "fault: %s failed %u of %u, %u out\n", fw_rules[i].name, fw_rules[i].failed,
                 fw_rules[i].seen, fw_rules[i].out_at_first);
@@ -276,6 +300,7 @@ static void fw_start(void)
     fw_random_state = seed != NULL ? strtoull(seed, NULL, 10) : 1;
     atexit(fw_report);
     simcuda_watch(fw_watch);
+    simcuda_pause(fw_pause);
 }
 
 #endif

@@ -3,7 +3,7 @@
  * A small job that makes the stash make every driver call it knows, most of them while tensors are out (fault_watch.h):
  * one stream, others ordered by events, the legacy stream, a graph, copies, frees of every kind, a second context that
  * comes and goes meanwhile, two threads. With the argument "planned": steps that a plan is taken up for, then touches
- * it did not foresee, a layer more, and a plan for that. faults.py runs it.
+ * it did not foresee, a layer more, and a plan for that; half of the layers count their rows. faults.py runs it.
  */
 #include <pthread.h>
 
@@ -297,9 +297,11 @@ static void two_threads(CUstream s)
 
 /* ---- under a plan ---- */
 
-#define N_LEARNED 5  /* steps until a plan is in force */
+#define N_LEARNED 6  /* steps until a plan is in force */
 #define N_MORE    8  /* from here on there is a layer more */
 #define N_PLANNED 12 /* by then that is planned, too */
+
+static CUdeviceptr row_counters; /* int64_t, one for each layer */
 
 static bool plan_in_force(void)
 {
@@ -310,12 +312,25 @@ static bool plan_in_force(void)
     return ask != NULL && ask(&status) == PAGEDSTASH_OK && (status.flags & PAGEDSTASH_PLANNED) != 0;
 }
 
-/* Rows vary, so that tails hold data now and then. */
+#define ROW_WORDS 64
+
+/* Rows vary, so that tails hold data now and then. Those of every other layer are counted. */
 static void planned_forward(struct sc_layer *l, uint64_t seed, CUstream s)
 {
-    const uint64_t valid = SC_VALID + 64 * (test_mix(seed) % 32);
+    const uint64_t rows = SC_VALID / ROW_WORDS + test_mix(seed) % 32;
+    const uint64_t valid = rows * ROW_WORDS;
+    char range[160] = "experts";
 
-    nvtxRangePushA("experts");
+    if (seed % 2 == 1) {
+        const CUdeviceptr counter = row_counters + 8 * (seed % 100);
+
+        sc_ok(cuMemsetD32Async(counter, (unsigned)rows, 1, s));
+        snprintf(range, sizeof(range),
+                 "experts counted;tokens=0x%llx:i64;need=0x%llx:i64;capacity=%u",
+                 (unsigned long long)counter, (unsigned long long)counter,
+                 (unsigned)(SC_WORDS / ROW_WORDS));
+    }
+    nvtxRangePushA(range);
     l->x = take(s);
     l->y = take(s);
     sc_produce(l->x, valid, SC_WORDS, seed, s);
@@ -363,9 +378,15 @@ static void planned_step(uint64_t number, CUdeviceptr kept, CUstream s, CUstream
 
 static int planned(CUdeviceptr kept, CUstream s, CUstream side)
 {
+    sc_ok(cuMemAlloc(&row_counters, 8 * (N_LAYERS + 1)));
+    sc_ok(cuMemsetD8(row_counters, 0, 8 * (N_LAYERS + 1)));
+    sc_ok(cuCtxSynchronize());
     for (uint64_t number = 0; number < N_PLANNED; number++) {
         if (number == N_LEARNED && plan_in_force()) {
             fw_plan_in_force();
+        }
+        if (number < N_LEARNED) {
+            usleep(10000); /* for the thread that pins the pages a plan wants */
         }
         planned_step(number, kept, s, side);
     }

@@ -6,7 +6,9 @@ memory_steps.py --simcuda FOLDER --shim FILE [--step BYTES] [--seeds N] JOB[,ARG
 
 At each step the job runs plain and under the stash. Where the plain job fits, so must the other, printing the same;
 where it does not, the other prints what it prints with plenty of memory, or ends with the driver's "out of memory".
-Steps go on below the point where the plain job stops fitting until the stash stops fitting too.
+Steps go on below the point where the plain job stops fitting until the stash stops fitting too. A "squeezed" job
+(memory_job.c) runs long enough for a plan and takes memory then: it must say that one was in force, with plenty, where
+the plain job only just fits, and somewhere where that does not fit any more.
 """
 import argparse
 import os
@@ -17,6 +19,7 @@ import sys
 SIM = "va=8G,granularity=4K,check=1,hang=20"
 SETTINGS = {"PAGEDSTASH_MIN_BYTES": "16K", "PAGEDSTASH_PAGE_BYTES": "2K", "PAGEDSTASH_WINDOW_BYTES": "1G"}
 PLENTY, LEAST = 64 << 20, 1 << 20
+TAKEN_UNDER_A_PLAN = "memory: a plan is in force when memory is taken"
 OUT_OF_MEMORY = re.compile(r"^line \d+: .*: CUDA_ERROR_OUT_OF_MEMORY$", re.M)
 
 
@@ -53,11 +56,22 @@ def judge(plain, stash, wanted):
     return f"ended with {code}\n{err}"
 
 
+def no_plan(squeezed):
+    """Where a squeezed job should have had a plan and had none. squeezed: (memory, does the plain job fit, was there)"""
+    fits = [row for row in squeezed if row[1]]
+    for mem, _, planned in fits[:1] + fits[-1:]:
+        if not planned:
+            yield f"mem={mem}: no plan was in force when memory was taken"
+    if not any(planned for _, plain_fits, planned in squeezed if not plain_fits):
+        yield "no plan was in force anywhere where the plain job does not fit"
+
+
 def check(args, job, seed):
     """(problems, least memory plain, least memory with the stash)"""
     wanted = run(args, job, PLENTY, seed, {})[1]
     least = [None, None]
     problems = []
+    squeezed = []
     for mem in levels(args.step):
         plain = run(args, job, mem, seed, {})
         if plain[0] == 0 and plain[1] != wanted:
@@ -66,9 +80,12 @@ def check(args, job, seed):
         wrong = judge(plain, stash, wanted)
         if wrong is not None:
             problems.append(f"mem={mem} seed={seed}: {wrong}")
+        squeezed.append((mem, plain[0] == 0, TAKEN_UNDER_A_PLAN in stash[2]))
         least = [mem if plain[0] == 0 else least[0], mem if stash[0] == 0 else least[1]]
         if plain[0] != 0 and stash[0] != 0:
             break
+    if job.endswith(",squeezed"):
+        problems += no_plan(squeezed)
     return problems, *least
 
 

@@ -130,9 +130,8 @@ SC_UNUSED static void sc_digest_at(CUdeviceptr p, uint64_t n, size_t at, CUstrea
 }
 
 /* Tried again where the driver refuses, as a job might. */
-SC_UNUSED static void sc_digest_again(CUdeviceptr p, size_t at, CUstream s)
+SC_UNUSED static void sc_digest_again(CUdeviceptr p, uint64_t n, size_t at, CUstream s)
 {
-    uint64_t n = SC_WORDS;
     CUdeviceptr to = sc_results + (CUdeviceptr)8 * at;
     CUfunction f;
     CUresult r = CUDA_ERROR_UNKNOWN;

@@ -25,8 +25,8 @@ int main(void)
             sc_forward(&layers[i], step * 100 + i, s);
         }
         for (int i = N_LAYERS - 1; i >= 0; i--) {
-            sc_digest_again(layers[i].y, sc_n_results++, s);
-            sc_digest_again(layers[i].x, sc_n_results++, s);
+            sc_digest_again(layers[i].y, SC_WORDS, sc_n_results++, s);
+            sc_digest_again(layers[i].x, SC_WORDS, sc_n_results++, s);
             sc_free(layers[i].y, s);
             sc_free(layers[i].x, s);
         }

@@ -36,8 +36,8 @@ int main(void)
             const bool aside = i % 3 == 0;
             const size_t at = 2 * (step * N_LAYERS + (size_t)i) + (aside ? SC_RESULTS / 2 : 0);
 
-            sc_digest_again(layers[i].y, at, aside ? other : s);
-            sc_digest_again(layers[i].x, at + 1, aside ? other : s);
+            sc_digest_again(layers[i].y, SC_WORDS, at, aside ? other : s);
+            sc_digest_again(layers[i].x, SC_WORDS, at + 1, aside ? other : s);
         }
         for (unsigned i = 0; i < 2 * N_LAYERS; i++) {
             fw_dead(out[i]);

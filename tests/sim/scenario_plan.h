@@ -6,6 +6,7 @@
 #ifndef PS_TESTS_SCENARIO_PLAN_H
 #define PS_TESTS_SCENARIO_PLAN_H
 
+#include "shim/pagedstash.h"
 #include "tests/sim/scenario.h"
 
 #define PL_LAYERS 8
@@ -34,6 +35,21 @@ SC_UNUSED static void pl_forward(struct sc_layer *l, uint64_t seed, CUstream s)
     pl_fill(l, seed, s);
     nvtxRangePop();
 }
+
+#ifdef PS_FAULTS
+/* If a plan is in force, calls that are to fail (without '!', fault_watch.h) are counted from here on. */
+SC_UNUSED static void pl_count_failures(void)
+{
+    pagedstash_status_fn *ask = NULL;
+    struct pagedstash_status status = {.size = sizeof(status)};
+
+    *(void **)&ask = dlsym(RTLD_DEFAULT, "pagedstash_status");
+    if (getenv("FAULT") != NULL && ask != NULL && ask(&status) == PAGEDSTASH_OK &&
+        (status.flags & PAGEDSTASH_PLANNED) != 0) {
+        fw_plan_in_force();
+    }
+}
+#endif
 
 /* Steps of the usual shape. */
 SC_UNUSED static void pl_steps(uint64_t first, unsigned n, CUstream s)

@@ -14,6 +14,8 @@
  *   wrong   the name is not well formed
  *   side    a second stream uses the tensors
  *   stops   half of the ranges do not count any more once they are believed
+ *   thread  on the thread's own stream, where each use is recorded at once
+ *   many    more ranges than can be counted at one time, of which the last are on another stream
  */
 #include "tests/sim/scenario_plan.h"
 
@@ -142,14 +144,49 @@ static void backward(struct layer *l, uint64_t seed, CUstream s)
     sc_free(l->scale, s);
 }
 
+#define N_MANY  640
+#define N_FIRST 540 /* of them on the first stream: more than there are words for */
+
+static void many(CUstream s)
+{
+    const CUstream other = sc_stream();
+    CUdeviceptr word;
+
+    sc_ok(cuMemAlloc(&word, 4));
+    sc_ok(cuMemsetD32(word, 0, 1));
+    for (uint64_t i = 0; i < N_MANY; i++) {
+        const CUstream on = i < N_FIRST ? s : other;
+        const CUdeviceptr counter = count(CAPACITY / 2, i, on);
+        char name[160];
+
+        name_range(name, sizeof(name), i, counter);
+        nvtxRangePushA(name);
+        const CUdeviceptr x = sc_alloc(SC_BYTES, on);
+        sc_produce(x, CAPACITY / 2 * ROW_WORDS, SC_WORDS, i, on);
+        (on == s ? sc_digest : sc_digest_aside)(x, SC_WORDS, on);
+        nvtxRangePop();
+        sc_free(x, on);
+        sc_free(counter, on);
+        if (i == 3) {
+            sc_ok(cuCtxSynchronize());
+            /* From here on none of the first stream's is over before the last of the other's is given. */
+            sc_ok(cuStreamWaitValue32(s, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+        }
+    }
+    sc_ok(cuStreamWriteValue32(sc_stream(), word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
 int main(int argc, char **argv)
 {
     kind = argc > 1 ? argv[1] : "i64";
     sc_start();
-    const CUstream s = sc_stream();
+    const CUstream s = is("thread") ? CU_STREAM_PER_THREAD : sc_stream();
 
     side = is("side") ? sc_stream() : NULL;
-    for (uint64_t step = 0; step < N_STEPS; step++) {
+    if (is("many")) {
+        many(s);
+    }
+    for (uint64_t step = 0; step < N_STEPS && !is("many"); step++) {
         for (uint64_t i = 0; i < PL_LAYERS; i++) {
             forward(&layers[i], step * 100 + i, s);
         }

@@ -172,6 +172,24 @@ void simcuda_watch(simcuda_watcher *fn)
     __atomic_store_n(&watcher, fn, __ATOMIC_RELEASE);
 }
 
+static simcuda_pauser *pauser; /* atomic, as the watcher */
+
+void simcuda_pause(simcuda_pauser *fn)
+{
+    __atomic_store_n(&pauser, fn, __ATOMIC_RELEASE);
+}
+
+static void pause_before(const struct sim_fn *fn, const void *caller)
+{
+    simcuda_pauser *const pause = __atomic_load_n(&pauser, __ATOMIC_ACQUIRE);
+    char name[sizeof counts->name];
+
+    if (pause != NULL) {
+        base_name(fn->name, name, sizeof name);
+        pause(name, caller);
+    }
+}
+
 static CUresult admit(struct sim_thread *t, const char *name, unsigned flags, const void *caller)
 {
     if ((flags & SIM_ANYTIME) == 0 && !sim_initialised) {
@@ -209,6 +227,7 @@ CUresult sim_enter(struct sim_fn *fn, unsigned flags, const void *caller,
     if (forked) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
+    pause_before(fn, caller);
     sim_sched_yield(fn->name);
     sim_lock();
     struct sim_thread *t = sim_thread_self();

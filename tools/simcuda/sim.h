@@ -320,6 +320,13 @@ SIM_API void simcuda_again(void);
  */
 typedef CUresult simcuda_watcher(const char *name, const void *caller);
 SIM_API void simcuda_watch(simcuda_watcher *fn);
+/*
+ * For test programs that make calls take long: called before every call of a driver function, named without suffix,
+ * while the calling thread holds nothing of the driver's, so that others get in front of it. It calls no function of
+ * the driver.
+ */
+typedef void simcuda_pauser(const char *name, const void *caller);
+SIM_API void simcuda_pause(simcuda_pauser *fn);
 /* Whether something is mapped at a device address. Only inside of a watcher. */
 SIM_API bool simcuda_mapped(CUdeviceptr address);
 /* The same, for a job's own thread: other threads may be in the driver. */
