@@ -20,7 +20,7 @@
 
 #define PIECE_BYTES ((uint64_t)64 << 20)
 #define ROOM_TIMES  4  /* what the list has slots for, as a multiple of what was wanted first */
-#define DEVICES_MAX 4  /* sizes of the device: the list, four bytes a page, is device memory */
+#define DEVICES_MAX 2  /* sizes of the device: the list, four bytes a page, is device memory */
 #define ENTERED_MAX 16 /* pieces at one poll: some microseconds each */
 #define EXIT_WAIT_S 2  /* for the thread, at the end of the process */
 
