@@ -328,6 +328,14 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     return t != NULL;
 }
 
+void ps_engine_alloc_again(void)
+{
+    struct ps_thread *th = ps_paging() && ps_switched_on() ? ps_thread_self() : NULL;
+    if (th != NULL && th->stack.open_depth != 0 && th->ordinal > 0) {
+        th->ordinal--;
+    }
+}
+
 void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
 {
     struct ps_thread *th = ps_paging() ? ps_thread_self() : NULL;

@@ -415,6 +415,18 @@ void ps_move_out_early(struct ps_engine *e, struct ps_group *g)
     }
 }
 
+/*
+ * The group stays at a boundary at which it might have left. Should memory run out before the next one, it is known
+ * what of it was used before this one.
+ */
+static void keep(struct ps_engine *e, struct ps_group *g)
+{
+    g->kept = true;
+    if (g->record_due && !ps_stream_capturing(g->stream)) {
+        ps_group_flush(e, g->stream);
+    }
+}
+
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
     ps_follow_end(thread);
@@ -426,7 +438,8 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (e->no_gain || !may || e->pool.broken || e->ended) {
-            g->kept = true;
+            ps_pool_stand_by(e, group_pages(e, g));
+            keep(e, g);
             continue;
         }
         const uint64_t pages = group_pages(e, g);
@@ -446,7 +459,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (ps_pool_available(e) < group_pages(e, g)) {
-            g->kept = true;
+            keep(e, g);
             continue;
         }
         stash_group(e, g, false);

@@ -21,6 +21,7 @@
 
 #define PIECE_BYTES ((uint64_t)64 << 20)
 #define ROOM_TIMES  4  /* what the list has slots for, as a multiple of what was wanted first */
+#define DEVICES_MAX 2  /* sizes of the device: the list, four bytes a page, is device memory */
 #define ENTERED_MAX 16 /* pieces at one poll: some microseconds each */
 #define EXIT_WAIT_S 2  /* for the thread, at the end of the process */
 
@@ -53,8 +54,12 @@ void ps_host_init(struct ps_engine *e, uint64_t device_bytes)
     h->budget -= h->budget % h->piece_bytes;
     /* Page numbers have 31 bits. */
     const uint64_t most = (uint64_t)(PS_PAGE_HOST - 1) / pages_of_piece(p) * h->piece_bytes;
+    const uint64_t beside = device_bytes / h->piece_bytes * DEVICES_MAX * h->piece_bytes;
     if (h->budget > most) {
         h->budget = most;
+    }
+    if (h->budget > beside) {
+        h->budget = beside;
     }
 }
 
