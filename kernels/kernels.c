@@ -90,9 +90,12 @@ CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k)
     }
     loaded.n_multiprocessors = n_multiprocessors;
     /* docs/benchmarks/kernels.md */
-    loaded.fast = (struct ps_shape){8 * n_multiprocessors, 32 << 10, 4 << 10, 6};
-    loaded.small = (struct ps_shape){0, 16 << 10, 8 << 10, 3};
-    loaded.quiet = (struct ps_shape){n_multiprocessors, 32 << 10, 4 << 10, 4};
+    loaded.out.fast = (struct ps_shape){11 * n_multiprocessors, 32 << 10, 4 << 10, 4};
+    loaded.in.fast = (struct ps_shape){0, 16 << 10, 4 << 10, 4};
+    loaded.out.small = loaded.in.small = (struct ps_shape){0, 16 << 10, 16 << 10, 2};
+    loaded.out.quiet = loaded.in.quiet = (struct ps_shape){n_multiprocessors, 32 << 10, 4 << 10, 8};
+    loaded.out.host = (struct ps_shape){8, 2 << 20, 4 << 10, 4};
+    loaded.in.host = (struct ps_shape){2, 2 << 20, 8 << 10, 8};
     *k = loaded;
     return CUDA_SUCCESS;
 }
@@ -213,25 +216,30 @@ static struct geometry shape_batch(struct ps_batch *b, const struct ps_shape *sh
                              N_LANES, ring > RING_LEAST ? ring : RING_LEAST};
 }
 
-static const struct ps_shape *choose_shape(const struct ps_kernels *k, const struct ps_batch *b,
-                                           enum ps_pace pace)
+/* Units of the fast shape, a multiprocessor, below which smaller ones are faster. */
+#define SMALL_UNITS 8
+
+static const struct ps_shape *choose_shape(const struct ps_kernels *k, const struct ps_shapes *s,
+                                           const struct ps_batch *b, enum ps_pace pace)
 {
+    const uint64_t least = (uint64_t)SMALL_UNITS * k->n_multiprocessors * s->fast.unit_bytes;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < b->n_items; i++) {
         bytes += b->items[i].bytes;
     }
-    if (pace == PS_QUIET) {
-        return &k->quiet;
+    if (pace != PS_FAST) {
+        return pace == PS_QUIET ? &s->quiet : &s->host;
     }
-    return bytes < (uint64_t)k->fast.n_blocks * k->fast.unit_bytes ? &k->small : &k->fast;
+    return bytes < least ? &s->small : &s->fast;
 }
 
 CUresult ps_kernels_stash(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b, enum ps_pace pace)
 {
     struct ps_batch launched = *b;
-    const struct geometry g = shape_batch(&launched, choose_shape(k, b, pace), by_the_page(b));
+    const struct geometry g =
+        shape_batch(&launched, choose_shape(k, &k->out, b, pace), by_the_page(b));
 
     return launch_batch(drv, k->stash, stream, &g, &launched);
 }
@@ -240,7 +248,7 @@ CUresult ps_kernels_restore(const struct ps_driver *drv, const struct ps_kernels
                             CUstream stream, const struct ps_batch *b, enum ps_pace pace)
 {
     struct ps_batch launched = *b;
-    const struct geometry g = shape_batch(&launched, choose_shape(k, b, pace), false);
+    const struct geometry g = shape_batch(&launched, choose_shape(k, &k->in, b, pace), false);
 
     return launch_batch(drv, k->restore, stream, &g, &launched);
 }

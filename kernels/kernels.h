@@ -21,17 +21,22 @@ struct ps_shape {
     uint32_t n_slots;     /* chunks of the ring, 2 to PS_CHUNKS_MAX; one of them is being stored */
 };
 
+struct ps_shapes {
+    struct ps_shape fast;  /* the job waits for it */
+    struct ps_shape small; /* the same, for what cannot fill the device in units of `fast` */
+    struct ps_shape quiet; /* beside the job's own kernels */
+    struct ps_shape host;  /* for pages in host memory: no more blocks than the link needs */
+};
+
 struct ps_kernels {
     CUmodule module;
     CUfunction stash, restore, drop, grow, clean;
     unsigned n_multiprocessors;
-    struct ps_shape fast; /* the job waits for it */
-    struct ps_shape
-        small; /* the same, for what is too small to fill the device in units of `fast` */
-    struct ps_shape quiet; /* beside the job's own kernels */
+    struct ps_shapes out, in; /* of a stash, of a restore */
 };
 
-enum ps_pace { PS_FAST, PS_QUIET };
+/* PS_HOST: most of its pages lie in host memory, or will. */
+enum ps_pace { PS_FAST, PS_QUIET, PS_HOST };
 
 /*
  * Loads the module (fatbin of sm_80, sm_90, sm_100 and PTX), looks the functions up and has them

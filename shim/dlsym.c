@@ -21,6 +21,7 @@
 #include "shim/driver.h"
 #include "shim/entry.h"
 #include "shim/intercept.h"
+#include "shim/nccl.h"
 #include "shim/nvtx.h"
 
 #define EARLY __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -251,8 +252,7 @@ static void *find_default(const char *name, const void *caller)
     Dl_info info;
     void *p = ps_libc_dlsym(RTLD_NEXT, name);
 
-    if (p != NULL || ps_libcuda_handle() == NULL || dladdr(caller, &info) == 0 ||
-        info.dli_fname == NULL) {
+    if (p != NULL || dladdr(caller, &info) == 0 || info.dli_fname == NULL) {
         return p;
     }
     void *scope = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -310,6 +310,27 @@ static EARLY bool is_cuda_name(const char *name)
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
+static EARLY bool is_nccl_name(const char *name)
+{
+    return name[0] == 'n' && name[1] == 'c' && name[2] == 'c' && name[3] == 'l' && name[4] >= 'A' &&
+           name[4] <= 'Z';
+}
+
+/* Our exports must not make a probe for NCCL succeed, and a function of NCCL's that is found is watched. */
+static struct ps_dlsym_answer decide_nccl(void *handle, const char *name, const void *caller)
+{
+    const dlsym_fn next = (dlsym_fn)ps_dlsym_find_next();
+    void *p = handle == RTLD_DEFAULT ? NULL : next(handle, name);
+
+    if (handle == RTLD_DEFAULT || (p != NULL && ps_in_us(p))) {
+        p = find_default(name, caller);
+        if (p == NULL) {
+            return answer(NULL);
+        }
+    }
+    return p == NULL ? go_on : answer(ps_nccl_answer(name, p));
+}
+
 static EARLY bool is_nvtx_name(const char *name)
 {
     static const char want[] = "InitializeInjectionNvtx2";
@@ -333,6 +354,9 @@ EARLY struct ps_dlsym_answer ps_dlsym_decide(void *handle, const char *name, con
          */
         return ps_in_libcuda(caller) || ps_in_us(caller) ? go_on
                                                          : decide_cuda(handle, name, caller);
+    }
+    if (is_nccl_name(name) && !ps_in_us(caller) && ps_nccl_knows(name)) {
+        return decide_nccl(handle, name, caller);
     }
     if (is_nvtx_name(name) && !ps_in_us(caller)) {
         void *const init = ps_nvtx_answer(handle);

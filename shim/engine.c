@@ -454,13 +454,17 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
 
 void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
 {
+    const bool spills = e->short_of_memory && ps_pool_host_most(e) > 0;
     uint32_t uniform = 0;
     for (uint32_t i = 0; i < fl->n; i++) {
         ps_copy_settle(e, fl->copy[i]);
         uniform += fl->copy[i]->uniform;
+        if (spills && fl->copy[i]->site != NULL) {
+            fl->copy[i]->site->n_stashed = 0; /* the gain is that it leaves the device */
+        }
     }
     e->saw_padding = e->saw_padding || uniform > 0;
-    if (!e->saw_padding && !e->no_gain) {
+    if (!e->saw_padding && !e->no_gain && !spills) {
         e->no_gain = true;
         ps_info(
             "a stashed group held no padding: later groups stay where they are until memory runs out");

@@ -217,7 +217,7 @@ static void leave_temporaries(struct ps_engine *e, const struct ps_plan *plan)
                 : NULL;
         if (site != NULL) {
             site->left =
-                true; /* later plans do not see it: they are of the allocations that are ours */
+                true; /* plans are of allocations that are ours: later ones have no such site */
             site->front_parts =
                 (uint16_t)(e->learner.fill_whole ? 0 : front_parts(plan, plan->sites[i].name));
         }
@@ -271,14 +271,19 @@ static void take_up(struct ps_engine *e)
 static bool drifted(struct ps_engine *e, const struct ps_cut *cut)
 {
     struct ps_learner *l = &e->learner;
-    const bool off =
-        l->step_misses > 0 ||
+    const bool far =
+        l->step_misses > l->step_taken ||
         l->step_moved * 100 > l->step_valid * ps_learn_remake_percent(e, REMAKE_PERCENT);
+    const bool off = far || (l->step_taken > 0 && !l->crowded);
     /* If homes hold less than was thought, so it may be of temporaries. */
     l->fill_whole = l->fill_whole || (off && l->step_misses == 0);
     l->n_off = off && cut->complete ? l->n_off + 1 : 0;
     ps_learn_watch(e, l->n_off > 0);
-    return l->n_off >= 2 && cut->known;
+    if (l->n_off < 2 || !cut->known) {
+        return false;
+    }
+    l->crowded = !far;
+    return true;
 }
 
 /* False: somebody is in the places in force; at a later cut, then. Lock let go and taken again. */
@@ -293,7 +298,8 @@ static bool forget(struct ps_engine *e)
         ps_sites_forget_gain(&e->sites);
         l->forget = l->left_alone = false;
         l->n_off = l->n_failures = l->page_tries = l->n_sweeps = 0;
-        l->step_misses = 0;
+        l->step_misses = l->step_taken = 0;
+        l->crowded = false;
         l->step_moved = l->step_valid = 0;
         e->no_gain = false;
         ps_pool_unwant(e);
@@ -310,7 +316,9 @@ static void sweep(struct ps_engine *e)
     if (l->n_sweeps > 0) {
         l->n_sweeps--;
         pthread_mutex_unlock(&ps_lock);
+        const bool was = ps_mapping_unplanned(true);
         ps_memory_sweep(e);
+        (void)ps_mapping_unplanned(was);
         pthread_mutex_lock(&ps_lock);
     }
 }
@@ -365,7 +373,7 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     if (e->places != NULL) {
         sweep(e);
     }
-    l->step_misses = 0;
+    l->step_misses = l->step_taken = 0;
     l->step_moved = 0;
     l->step_valid = 0;
     l->busy = false;

@@ -245,14 +245,16 @@ static struct ps_tensor *alloc_locked(struct ps_engine *e, struct ps_thread *th,
         th->left_parts = ps_site_exact(site) ? 0 : 1u + site->front_parts;
         return NULL;
     }
-    if (placing == PS_PLACE_MISS) {
+    const bool missed = placing == PS_PLACE_MISS || placing == PS_PLACE_TAKEN;
+    if (missed) {
         ps_trace("no planned place for allocation %u of group %llu (step %llu, %u)", site->ordinal,
                  (unsigned long long)g->serial, (unsigned long long)g->seg.serial, g->seg.group);
     }
     if (placing != PS_PLACED) {
-        ps_count(plan_misses, placing == PS_PLACE_MISS);
-        e->learner.step_misses += placing == PS_PLACE_MISS;
-        (void)ps_mapping_unplanned(placing == PS_PLACE_MISS);
+        ps_count(plan_misses, missed);
+        e->learner.step_misses += missed;
+        e->learner.step_taken += placing == PS_PLACE_TAKEN;
+        (void)ps_mapping_unplanned(missed);
         t = place_tensor(e, bytes, key);
         (void)ps_mapping_unplanned(false);
     }
@@ -324,6 +326,14 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
         }
     }
     return t != NULL;
+}
+
+void ps_engine_alloc_again(void)
+{
+    struct ps_thread *th = ps_paging() && ps_switched_on() ? ps_thread_self() : NULL;
+    if (th != NULL && th->stack.open_depth != 0 && th->ordinal > 0) {
+        th->ordinal--;
+    }
 }
 
 void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)

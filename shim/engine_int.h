@@ -218,8 +218,9 @@ struct ps_page_pool {
     uint16_t seq;
     struct ps_budget budget;
     bool growing;
-    bool loose;  /* a drop is on its way that `pushed` is not behind */
-    bool broken; /* the free list is not as we think: nothing more is given or taken */
+    bool spilling; /* the last stash seen complete went to host memory, most of it */
+    bool loose;    /* a drop is on its way that `pushed` is not behind */
+    bool broken;   /* the free list is not as we think: nothing more is given or taken */
     struct ps_fence
         *pushed; /* behind the last drop or grow: the list's tail is moved in this order */
     struct ps_copy *drops, **drops_end; /* enqueued, not yet seen complete */
@@ -264,6 +265,8 @@ struct ps_engine {
     bool stalled;             /* the last throttle ran into its limit */
     bool saw_padding;         /* some stashed group had a uniform page */
     bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */
+    bool
+        short_of_memory; /* an allocation has failed, or a plan was too large: plans keep to what the device has */
 };
 
 struct ps_thread {
@@ -401,6 +404,13 @@ bool ps_engine_await_idle(struct ps_engine *e);
 /* Gives unused memory back to the device; the bytes. Lock not held. */
 uint64_t ps_engine_release_unused(struct ps_engine *e);
 
+/* ---- engine_squeeze.c ---- */
+/*
+ * No plan is in force and a call of the job has run out of memory: device pages go to the host, and so do groups that
+ * stayed for want of pages, as far as the host has room. Waits. Lock held; let go and taken again.
+ */
+void ps_engine_squeeze(struct ps_engine *e);
+
 /* ---- pagepool.c ---- */
 enum ps_status PS_MUST_CHECK ps_pool_init(struct ps_engine *e);
 void ps_pool_fini(struct ps_engine *e);
@@ -410,6 +420,13 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages);
 /* Gives all device pages' memory back when nothing is out, and the host pages' too if nobody wants them any more.
  * Lock held; let go and taken again. */
 void ps_pool_shrink(struct ps_engine *e);
+/*
+ * Host pages are asked for once the device is nearly full: while there is room for their list, which is device memory.
+ * Lock held.
+ */
+void ps_pool_stand_by(struct ps_engine *e, uint64_t pages);
+/* No device page is in use: all their memory goes. Lock held; let go and taken again. */
+void ps_pool_release_device(struct ps_engine *e);
 /* Is this device memory of the pool itself? Lock held. */
 bool ps_pool_holds(const struct ps_engine *e, uint64_t address);
 /* Room in page tables for so many pages in all, if it can be had. Lock held; let go and taken again. */

@@ -6,7 +6,8 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define REMAKE_BEYOND 5 /* percent of the valid bytes that may move beyond what was planned */
+#define ROOM_SPARED   32 /* such a part of the device, where memory has run out before */
+#define REMAKE_BEYOND 5  /* percent of the valid bytes that may move beyond what was planned */
 
 /* Dispatchers round the rows up to as many at most (Megatron-LM: for quantised grouped products). */
 #define CAPACITY_UNIT 256
@@ -45,8 +46,50 @@ static bool device_asked(void)
     return given("PAGEDSTASH_CUDA_BUDGET") || given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA");
 }
 
-enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
-                             const struct ps_plan_settings *settings, struct ps_plan *plan_p)
+/* The device's memory, but for a part: what is rounded up, and what pools keep. */
+static uint64_t device_bytes(const struct ps_engine *e)
+{
+    size_t total = 0;
+    const CUresult r = ps_driver.cuDeviceTotalMem(&total, e->device);
+    return r == CUDA_SUCCESS ? total - total / ROOM_SPARED : 0;
+}
+
+/* Ours for good. */
+static uint64_t fixed_bytes(const struct ps_engine *e)
+{
+    const struct ps_page_pool *p = &e->pool;
+    return p->arena_bytes + p->tables_mapped + (p->host.ring != NULL ? p->host.ring->bytes : 0);
+}
+
+/*
+ * What the device has for homes and pages: all but the job's other memory, two groups (a lane for each of them, at
+ * worst), and what is ours for good.
+ */
+static uint64_t device_room(const struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n)
+{
+    uint64_t other = 0;
+    uint64_t group = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < steps[i].n_events; k++) {
+            other = steps[i].events[k].other_bytes > other ? steps[i].events[k].other_bytes : other;
+        }
+        for (uint32_t k = 0; k < steps[i].n_tensors; k++) {
+            const struct ps_plan_tensor *t = &steps[i].tensors[k];
+            sum = k > 0 && steps[i].tensors[k - 1].group == t->group ? sum + t->bytes : t->bytes;
+            group = sum > group ? sum : group;
+        }
+    }
+    const uint64_t taken = other + 2 * group + fixed_bytes(e);
+    const uint64_t total = device_bytes(e);
+    return total > taken ? total - taken : 0;
+}
+
+/* device_bytes: of homes and pages; PS_AUTO: as the settings say. */
+static enum ps_status plan_within(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
+                                  const struct ps_plan_settings *settings, uint64_t device_bytes,
+                                  struct ps_plan *plan_p)
 {
     const struct ps_limits_ask ask = {
         .settings =
@@ -55,7 +98,8 @@ enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *ste
                 .factor_given = given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA"),
                 .factor_cpu = given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU") ? ps_options.factor_cpu
                                                                          : PS_FACTOR_AUTO,
-                .cuda_budget = given("PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget : PS_AUTO,
+                .cuda_budget =
+                    given("PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget : device_bytes,
                 .host_budget = ps_pool_host_most(e),
             },
         .told = told,
@@ -63,26 +107,49 @@ enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *ste
         .capacity_factor =
             given("PAGEDSTASH_CAPACITY_FACTOR") ? ps_options.capacity_factor : PS_FACTOR_AUTO,
     };
-    struct ps_limits_found found;
-    const enum ps_status s = ps_limits_plan(steps, n, settings, &ask, plan_p, &found);
+    struct ps_limits_found *found = &e->learner.found;
+    const enum ps_status s = ps_limits_plan(steps, n, settings, &ask, plan_p, found);
 
-    if (s != PS_OK) {
-        return s;
-    }
-    e->learner.found = found;
-    if (plan_p->adopt) {
-        const uint64_t limit = found.limits.device_bytes;
+    if (s == PS_OK && plan_p->adopt) {
+        const uint64_t limit = found->limits.device_bytes;
 
-        ps_observe_limit(limit != PS_NO_LIMIT ? limit : 0, found.wanted_bytes, found.short_bytes,
-                         ps_limits_factor(&ask.settings, &found.seen, found.wanted_bytes));
+        ps_observe_limit(limit != PS_NO_LIMIT ? limit : 0, found->wanted_bytes, found->short_bytes,
+                         ps_limits_factor(&ask.settings, &found->seen, found->wanted_bytes));
     }
-    if (plan_p->adopt && found.limits.device_bytes != PS_NO_LIMIT) {
+    return s;
+}
+
+/* With all that is ours, and the job's other memory. */
+static bool fits(const struct ps_engine *e, const struct ps_plan *plan)
+{
+    return plan->peak_bytes + plan->spare_bytes + fixed_bytes(e) <= device_bytes(e);
+}
+
+enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
+                             const struct ps_plan_settings *settings, struct ps_plan *plan_p)
+{
+    const struct ps_limits_found *found = &e->learner.found;
+    const struct ps_limits_found before = *found;
+    const bool free = !device_asked() && ps_pool_host_most(e) > 0;
+    enum ps_status s = plan_within(e, steps, n, settings, PS_AUTO, plan_p);
+
+    if (s == PS_OK && free && (e->short_of_memory || (plan_p->adopt && !fits(e, plan_p)))) {
+        e->short_of_memory = true;
+        ps_plan_fini(plan_p);
+        s = plan_within(e, steps, n, settings, device_room(e, steps, n), plan_p);
+        if (s == PS_OK && !(plan_p->adopt && fits(e, plan_p))) {
+            ps_plan_fini(plan_p); /* without a plan the job has come so far */
+            e->learner.found = before;
+            return PS_ERR_UNSUPPORTED;
+        }
+    }
+    if (s == PS_OK && plan_p->adopt && found->limits.device_bytes != PS_NO_LIMIT) {
         ps_info(
             "limits: %llu MiB of device memory for homes and pages of %llu wanted; %llu MiB of pages go to the host, "
             "%u percent of the valid bytes move",
-            (unsigned long long)(found.limits.device_bytes >> 20),
-            (unsigned long long)(found.wanted_bytes >> 20),
-            (unsigned long long)(found.short_bytes >> 20), found.moved_percent);
+            (unsigned long long)(found->limits.device_bytes >> 20),
+            (unsigned long long)(found->wanted_bytes >> 20),
+            (unsigned long long)(found->short_bytes >> 20), found->moved_percent);
     }
     return s;
 }
@@ -96,7 +163,7 @@ void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *d
 
     *host_p = host < most ? host : most;
     e->pool.most_device = PS_NO_LIMIT;
-    if (device_asked()) {
+    if (device_asked() || e->short_of_memory) {
         *device_p = ps_limits_pages(&f->limits, plan->home_bytes, *device_p);
         e->pool.most_device = ps_limits_pages(&f->limits, plan->home_bytes, PS_NO_LIMIT);
     }

@@ -274,6 +274,30 @@ static void lose_stash(struct ps_group *g, struct ps_tensor *const *t, uint32_t 
     }
 }
 
+/* The next group waits for the only lane. */
+static enum ps_pace stash_pace(const struct ps_engine *e)
+{
+    if (e->pool.spilling) {
+        return PS_HOST;
+    }
+    return e->places != NULL && e->places->plan.n_lanes > 1 ? PS_QUIET : PS_FAST;
+}
+
+/* Ahead of its use, or the job waits for it. */
+static enum ps_pace restore_pace(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
+                                 CUstream stream)
+{
+    uint64_t stored = 0, spilled = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        stored += t[i]->copy->stored; /* 0 as long as nobody has seen the stash complete */
+        spilled += t[i]->copy->spilled;
+    }
+    if (2 * spilled > stored) {
+        return PS_HOST;
+    }
+    return stream == e->restore_stream ? PS_QUIET : PS_FAST;
+}
+
 /* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
 static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
 {
@@ -286,9 +310,7 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
         return 0;
     }
     ps_rows_tell(e, g);
-    /* The next group waits for the only lane. */
-    const enum ps_pace pace = e->places != NULL && e->places->plan.n_lanes > 1 ? PS_QUIET : PS_FAST;
-    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, pace);
+    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, stash_pace(e));
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot stash a group: %s; it stays on the device",
@@ -393,6 +415,18 @@ void ps_move_out_early(struct ps_engine *e, struct ps_group *g)
     }
 }
 
+/*
+ * The group stays at a boundary at which it might have left. Should memory run out before the next one, it is known
+ * what of it was used before this one.
+ */
+static void keep(struct ps_engine *e, struct ps_group *g)
+{
+    g->kept = true;
+    if (g->record_due && !ps_stream_capturing(g->stream)) {
+        ps_group_flush(e, g->stream);
+    }
+}
+
 void ps_move_out(struct ps_engine *e, uint64_t thread)
 {
     ps_follow_end(thread);
@@ -404,7 +438,8 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (e->no_gain || !may || e->pool.broken || e->ended) {
-            g->kept = true;
+            ps_pool_stand_by(e, group_pages(e, g));
+            keep(e, g);
             continue;
         }
         const uint64_t pages = group_pages(e, g);
@@ -424,7 +459,7 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
             continue;
         }
         if (ps_pool_available(e) < group_pages(e, g)) {
-            g->kept = true;
+            keep(e, g);
             continue;
         }
         stash_group(e, g, false);
@@ -582,8 +617,7 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
         return r;
     }
     batch_of(e, t, n, &b);
-    /* Ahead of its use, or the job waits for it. */
-    const enum ps_pace pace = stream == e->restore_stream ? PS_QUIET : PS_FAST;
+    const enum ps_pace pace = restore_pace(e, t, n, stream);
     r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b, pace);
     if (r != CUDA_SUCCESS) {
         /* Once more: a driver that has just had its memory back may do it now, and the data has no other way home. */

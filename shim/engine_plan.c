@@ -137,7 +137,8 @@ bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g)
 {
     const struct ps_learner *l = &e->learner;
     const struct ps_plan_moves *m = moves_of(e);
-    if (m == NULL || g->open || !of_step(e, g) || l->last >= m->n_groups || in_forward(l)) {
+    if (m == NULL || g->open || !of_step(e, g) || l->last >= m->n_groups || in_forward(l) ||
+        ps_places_in_return(e, g)) {
         return false;
     }
     uint32_t next = l->last_returned ? m->after_return[l->last] : m->after_push[l->last];

@@ -35,7 +35,9 @@ struct ps_learner {
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
     uint32_t step_misses;
-    uint32_t n_sweeps; /* steps at whose end memory of misses is yet to be given back */
+    uint32_t step_taken; /* of those, for slots that were taken */
+    bool crowded;        /* a plan was made anew for nothing but those: another would be the same */
+    uint32_t n_sweeps;   /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
     struct ps_limits_found found;    /* when a plan was made last */
     uint32_t page_tries;             /* times the pool's pages were to become others */
@@ -66,7 +68,7 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
 bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g);
 /* Has its instance ended, and was there neither since? */
 bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
-/* Does the plan say that this group, or one that is in and before it, returns next? */
+/* Does the plan say that this group, or one that is in and before it, returns next, and can it be its time by now? */
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
 /* The set the plan gives the group; PS_PLAN_NONE. */
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g);

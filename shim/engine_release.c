@@ -120,8 +120,12 @@ bool ps_engine_give_back(void)
         ps_sites_forget_gain(&e->sites);
         pthread_mutex_unlock(&ps_lock);
         ps_learn_release(e);
-        const uint64_t bytes = ps_engine_release_unused(e);
+        uint64_t bytes = ps_engine_release_unused(e);
         ps_memory_trim_pool(e);
+        pthread_mutex_lock(&ps_lock);
+        ps_engine_squeeze(e);
+        pthread_mutex_unlock(&ps_lock);
+        bytes += ps_engine_release_unused(e);
         ps_info(
             "a call of the job ran out of memory: gave back %llu MiB of ours and the pool's unused memory",
             (unsigned long long)(bytes >> 20));

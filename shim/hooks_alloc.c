@@ -38,8 +38,9 @@ static bool is_default_pool(CUmemoryPool pool)
     return pool != NULL && pool == ps_hook_default_pool(device);
 }
 
-/* True: done, *ptr_p is the engine's. */
-static bool take_over(CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool, CUstream stream)
+/* True: done, *ptr_p is the engine's. again: the same call has been here before. */
+static bool take_over(CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool, CUstream stream,
+                      bool again)
 {
     if (ptr_p == NULL || bytes == 0 || !ps_paging()) {
         return false;
@@ -48,18 +49,26 @@ static bool take_over(CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool, CUstr
         ps_engine_note_alloc(bytes);
         return false;
     }
+    if (again) {
+        ps_engine_alloc_again();
+    }
     return ps_engine_alloc(ptr_p, bytes, stream);
 }
 
 CUresult ps_hook_alloc_async(PFN_cuMemAllocAsync_v11020 real, bool ptds, CUdeviceptr *ptr_p,
                              size_t bytes, CUstream stream)
 {
-    if (take_over(ptr_p, bytes, NULL, ps_stream_resolve(stream, ptds))) {
+    if (take_over(ptr_p, bytes, NULL, ps_stream_resolve(stream, ptds), false)) {
         return CUDA_SUCCESS;
     }
     CUresult r = real(ptr_p, bytes, stream);
 
-    r = ps_hook_again(r) ? real(ptr_p, bytes, stream) : r;
+    if (ps_hook_again(r)) {
+        if (take_over(ptr_p, bytes, NULL, ps_stream_resolve(stream, ptds), true)) {
+            return CUDA_SUCCESS;
+        }
+        r = real(ptr_p, bytes, stream);
+    }
     if (r == CUDA_SUCCESS && ptr_p != NULL) {
         ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
     }
@@ -70,12 +79,17 @@ CUresult ps_hook_alloc_from_pool(PFN_cuMemAllocFromPoolAsync_v11020 real, bool p
                                  CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool,
                                  CUstream stream)
 {
-    if (pool != NULL && take_over(ptr_p, bytes, pool, ps_stream_resolve(stream, ptds))) {
+    if (pool != NULL && take_over(ptr_p, bytes, pool, ps_stream_resolve(stream, ptds), false)) {
         return CUDA_SUCCESS;
     }
     CUresult r = real(ptr_p, bytes, pool, stream);
 
-    r = ps_hook_again(r) ? real(ptr_p, bytes, pool, stream) : r;
+    if (ps_hook_again(r)) {
+        if (pool != NULL && take_over(ptr_p, bytes, pool, ps_stream_resolve(stream, ptds), true)) {
+            return CUDA_SUCCESS;
+        }
+        r = real(ptr_p, bytes, pool, stream);
+    }
     if (r == CUDA_SUCCESS && ptr_p != NULL) {
         ps_engine_alloc_left(*ptr_p, bytes, ps_stream_resolve(stream, ptds));
     }

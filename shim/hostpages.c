@@ -17,9 +17,11 @@
 #include "policy/base/hostmem.h"
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
+#include "shim/numa.h"
 
 #define PIECE_BYTES ((uint64_t)64 << 20)
 #define ROOM_TIMES  4  /* what the list has slots for, as a multiple of what was wanted first */
+#define DEVICES_MAX 2  /* sizes of the device: the list, four bytes a page, is device memory */
 #define ENTERED_MAX 16 /* pieces at one poll: some microseconds each */
 #define EXIT_WAIT_S 2  /* for the thread, at the end of the process */
 
@@ -52,8 +54,12 @@ void ps_host_init(struct ps_engine *e, uint64_t device_bytes)
     h->budget -= h->budget % h->piece_bytes;
     /* Page numbers have 31 bits. */
     const uint64_t most = (uint64_t)(PS_PAGE_HOST - 1) / pages_of_piece(p) * h->piece_bytes;
+    const uint64_t beside = device_bytes / h->piece_bytes * DEVICES_MAX * h->piece_bytes;
     if (h->budget > most) {
         h->budget = most;
+    }
+    if (h->budget > beside) {
+        h->budget = beside;
     }
 }
 
@@ -94,9 +100,10 @@ static struct ps_pool_piece *make_ring(struct ps_engine *e)
 
 /*
  * Memory of the process in large pages, there before the driver is asked to pin it: cuMemHostAlloc finds its pages one
- * by one under locks that the job's calls need too (36 ms for 64 MiB, H200, driver 580).
+ * by one under locks that the job's calls need too (36 ms for 64 MiB, H200, driver 580). Near
+ * the device, if the host has nodes.
  */
-static void *map_piece(uint64_t bytes)
+static void *map_piece(const struct ps_engine *e, uint64_t bytes)
 {
     const uint64_t align = (uint64_t)2 << 20;
     char *at =
@@ -112,6 +119,7 @@ static void *map_piece(uint64_t bytes)
     at += skip;
     madvise(at, bytes, MADV_HUGEPAGE);
     madvise(at, bytes, MADV_DONTFORK);
+    (void)ps_numa_prefer(at, bytes, ps_numa_node(e->device));
     memset(at, 0, bytes);
     return at;
 }
@@ -124,7 +132,7 @@ static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
         return NULL;
     }
     const uint64_t bytes = e->pool.host.piece_bytes;
-    piece->base = map_piece(bytes);
+    piece->base = map_piece(e, bytes);
     *r_p = piece->base == NULL ? CUDA_ERROR_OUT_OF_MEMORY
                                : ps_driver.cuMemHostRegister(piece->base, bytes,
                                                              CU_MEMHOSTREGISTER_PORTABLE |

@@ -21,6 +21,8 @@
 
 #define PAGE_BYTES_LEAST (64u << 10) /* that a capacity makes it, unless the user chose the rows */
 #define SLOTS_MOST       ((uint64_t)4 << 20)
+#define NEARLY_FULL      8 /* less than such a part is left, and so many groups */
+#define NEARLY_GROUPS    4
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
@@ -408,7 +410,19 @@ static void back_wanted(struct ps_engine *e)
     }
 }
 
-/* By whole units, as far as the limit goes; what is beyond is asked of the host. Lock held; let go and taken again. */
+/* Might the job soon run out of memory? bytes: of one of its groups. */
+static bool nearly_full(uint64_t bytes)
+{
+    size_t left = 0;
+    size_t total = 0;
+    return ps_driver.cuMemGetInfo(&left, &total) == CUDA_SUCCESS &&
+           left < total / NEARLY_FULL + NEARLY_GROUPS * bytes;
+}
+
+/*
+ * By whole units, as far as the limit and the device go; what is beyond is asked of the host. Lock held; let go and
+ * taken again.
+ */
 static void grow_within(struct ps_engine *e, uint64_t more)
 {
     struct ps_page_pool *p = &e->pool;
@@ -419,8 +433,8 @@ static void grow_within(struct ps_engine *e, uint64_t more)
     if (more > left) {
         ps_host_want_more(e, more - left);
     }
-    if (left > 0) {
-        (void)grow(e, bytes < left ? bytes : left);
+    if (left > 0 && !grow(e, bytes < left ? bytes : left) && more <= left) {
+        ps_host_want_more(e, more);
     }
 }
 
@@ -437,6 +451,14 @@ void ps_pool_ensure(struct ps_engine *e, uint64_t pages)
     const uint64_t available = ps_pool_available(e);
     if (available < pages && ps_pool_may_change(e)) {
         grow_within(e, (pages - available) * p->page_bytes);
+    }
+    ps_pool_stand_by(e, pages);
+}
+
+void ps_pool_stand_by(struct ps_engine *e, uint64_t pages)
+{
+    if (e->pool.host.ring == NULL && !e->pool.broken && nearly_full(pages * e->pool.page_bytes)) {
+        ps_host_want_more(e, pages * e->pool.page_bytes);
     }
 }
 
@@ -492,8 +514,7 @@ void ps_pool_unwant(struct ps_engine *e)
     ps_pool_shrink(e);
 }
 
-/* Lock held; let go and taken again. */
-static void give_back_pages(struct ps_engine *e)
+void ps_pool_release_device(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
     /* All in one fill: it cannot fail by halves. */
@@ -537,7 +558,7 @@ void ps_pool_shrink(struct ps_engine *e)
     }
     ps_host_give_back(e);
     if (p->pieces != NULL) {
-        give_back_pages(e);
+        ps_pool_release_device(e);
     }
 }
 
@@ -661,6 +682,7 @@ void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
         c->stored = c->n_pages;
         c->spilled = 0;
     }
+    p->spilling = c->stored > 0 ? 2 * c->spilled > c->stored : p->spilling;
     c->uniform = c->n_pages - c->stored;
     const uint32_t dead = ps_rows_settle(e, c, word);
     if (c->site != NULL) {

@@ -365,7 +365,7 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct 
             place->owner = NULL;
         }
         free(t);
-        return PS_PLACE_MISS;
+        return PS_PLACE_TAKEN;
     }
     drop_ready(e, place->ready);
     if (g->row_mode == PS_ROW_MODE_CHECK && t->home_bytes > 0) {
@@ -423,6 +423,19 @@ static bool lane_claimed(const struct ps_engine *e, const struct ps_group *g)
             set != g->set && set->lane == g->set->lane && set->group != NULL && set->group->open;
     }
     return claimed;
+}
+
+bool ps_places_in_return(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_places *p = e->places;
+    bool in = false;
+    for (uint32_t i = 0; p != NULL && g->set != NULL && i < p->plan.n_slots && !in; i++) {
+        const struct ps_tensor *t = g->set->lane < p->plan.n_lanes
+                                        ? p->slots[g->set->lane * p->plan.n_slots + i].owner
+                                        : NULL;
+        in = t != NULL && t->group != NULL && t->group != g && t->group->returned && !t->freed;
+    }
+    return in;
 }
 
 bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t)

@@ -105,7 +105,8 @@ enum ps_placing {
     PS_PLACED,     /* *t_p is made, clean and ready for the stream */
     PS_PLACE_NONE, /* the plan has no place for this site: as without a plan */
     PS_PLACE_LEFT, /* it gains nothing: the job's allocator serves it */
-    PS_PLACE_MISS, /* the plan has one, but it cannot be had now */
+    PS_PLACE_MISS, /* the plan has none that can be had now */
+    PS_PLACE_TAKEN, /* the same: another tensor's tail is in the slot, and this one's cannot begin aside */
 };
 /* A place for a new tensor of the group. */
 enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct ps_site *site,
@@ -119,6 +120,8 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
 /* It entered, but could not be restored: it is out again. Not idle: what was enqueued may run on, in memory that
  * stays its own. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle);
+/* Another group whose backward runs is in the lane: so the group's own has not begun, as far as the plan goes. */
+bool ps_places_in_return(const struct ps_engine *e, const struct ps_group *g);
 /* Is its slot free, or its owner stashed? */
 bool ps_place_vacant(const struct ps_engine *e, const struct ps_tensor *t);
 /* The stash of the tensor is enqueued: its slot's flags are being made. */

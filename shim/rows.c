@@ -215,8 +215,10 @@ bool ps_rows_counter_lives(const struct ps_engine *e, const struct ps_row_counte
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *data[] = {&type, &ordinal};
 
-    /* Where the job's counter was, something of ours may be by now. It is aligned, so it does not reach from one
-     * allocation into another. */
+    /*
+     * Where the job's counter was, something of ours may be by now. It is aligned, so it does not reach from one
+     * allocation into another.
+     */
     return !ps_in_window(c->address) && !ps_pool_holds(e, c->address) &&
            ps_driver.cuPointerGetAttributes != NULL &&
            ps_driver.cuPointerGetAttributes(2, attributes, data, c->address) == CUDA_SUCCESS &&

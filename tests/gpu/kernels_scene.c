@@ -466,7 +466,7 @@ struct ps_kernels any_shape(const struct ps_kernels *k)
     };
 
     if (random_word() % 4 != 0) {
-        shaped.fast = shaped.small = shaped.quiet = shape;
+        shaped.out = shaped.in = (struct ps_shapes){shape, shape, shape, shape};
     }
     return shaped;
 }

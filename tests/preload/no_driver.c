@@ -11,8 +11,9 @@ extern int cuMemAlloc_v2(void *, size_t) __attribute__((weak));
 
 int main(void)
 {
-    static const char *const names[] = {"cuInit", "cuLaunchKernel", "cuMemAllocAsync_ptsz",
-                                        "cuGetProcAddress_v2"};
+    static const char *const names[] = {
+        "cuInit",   "cuLaunchKernel", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2",
+        "ncclSend", "ncclGroupEnd"};
     void *program = dlopen(NULL, RTLD_NOW);
 
     if (dlopen("libcuda.so.1", RTLD_NOW) != NULL) {

@@ -4,11 +4,15 @@
  * of both parts hold every byte; it goes back when nobody wants it, and its thread ends with the context, the process
  * and in a forked child. The engine's own sources are linked in; nothing is hooked.
  */
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shim/engine_int.h"
+#include "shim/numa.h"
 #include "tests/sim/driver_test.h"
 #include "tools/simcuda/access.h"
 
@@ -188,6 +192,9 @@ static int64_t round_trip(uint32_t value)
         spilled += tensors[i].copy->spilled;
         all[i] = &tensors[i];
     }
+    /* So the next stash is launched for the link. */
+    ck_assert(engine->pool.spilling ==
+              (2 * tensors[N - 1].copy->spilled > tensors[N - 1].copy->stored));
     ok(ps_copies_drop(engine, all, N, f));
     ps_fence_unref(&engine->fences, f);
     pthread_mutex_unlock(&ps_lock);
@@ -268,6 +275,30 @@ START_TEST(what_nobody_wants_goes_back_and_may_come_again)
     ps_pool_unwant(engine);
     pthread_mutex_unlock(&ps_lock);
     until_shrunk();
+    expect_silence();
+}
+END_TEST
+
+/* _i: 0: the driver names node 0, 1: a node that is not there, 2: none. */
+START_TEST(host_pages_lie_near_the_device)
+{
+    static const char *const nodes[] = {"numa=0", "numa=1023", ""};
+    static const int wanted[] = {0, 1023, -1};
+    unsigned long mask[1025 / 64 + 1] = {0};
+    int mode = -1;
+
+    start(_i, nodes[_i], 8 * PIECE);
+    want(0, PIECE);
+    until_ready();
+    ck_assert_uint_eq(engine->pool.budget.capacity.host, PAGES);
+    ck_assert_int_eq(ps_numa_node(engine->device), wanted[_i]);
+    if (syscall(SYS_get_mempolicy, &mode, mask, 1025, engine->pool.host.pieces->base,
+                MPOL_F_ADDR) != 0) {
+        ck_assert(errno == ENOSYS || errno == EPERM); /* no nodes, or a container's rule */
+        return;
+    }
+    ck_assert_int_eq(mode, _i == 0 ? MPOL_PREFERRED : MPOL_DEFAULT);
+    ck_assert_uint_eq(mask[0], _i == 0);
     expect_silence();
 }
 END_TEST
@@ -364,6 +395,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, pages_of_both_parts_hold_every_byte, 0, 4);
     tcase_add_loop_test(t, what_nobody_wants_goes_back_and_may_come_again, 0, 4);
+    tcase_add_loop_test(t, host_pages_lie_near_the_device, 0, 3);
     tcase_add_test(t, without_a_budget_there_is_no_thread);
     tcase_add_loop_test(t, what_can_be_pinned_serves, 0, 4);
     tcase_add_loop_test(t, a_context_may_end_while_memory_is_pinned, 0, 4);

@@ -185,10 +185,15 @@ START_TEST(a_launch_has_its_shape)
         b.items[i].bytes = shapes[_i].bytes[i];
     }
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    k.fast = k.small = k.quiet = (struct ps_shape){1, 512, 512, 2};
-    *(_i % 2 != 0 ? &k.quiet : &k.small) = shapes[_i].shape;
-    k.fast.n_blocks = UINT32_MAX;
-    const enum ps_pace pace = _i % 2 != 0 ? PS_QUIET : PS_FAST;
+    const struct ps_shape other = {1, 512, 512, 2};
+    const enum ps_pace pace = (enum ps_pace)(_i % 3);
+    k.out = (struct ps_shapes){other, other, other, other};
+    *(pace == PS_QUIET  ? &k.out.quiet
+      : pace == PS_HOST ? &k.out.host
+                        : &k.out.small) = shapes[_i].shape;
+    k.out.fast.unit_bytes = UINT32_MAX; /* all is small */
+    k.n_multiprocessors = UINT32_MAX / 16;
+    k.in = k.out;
 
     for (int restores = 0; restores < 2; restores++) {
         memset(&seen.batch, 0xa5, sizeof(seen.batch));
@@ -227,7 +232,7 @@ START_TEST(a_stash_that_must_goes_by_the_page)
         b.outcomes = 64;
     }
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    k.small = k.quiet = (struct ps_shape){0, 512, 512, 3};
+    k.out.small = k.in.quiet = (struct ps_shape){0, 512, 512, 3};
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
                      CUDA_SUCCESS);
     ck_assert_uint_eq(seen.batch.unit_shift, _i == 2 ? 9 : 12);
@@ -243,17 +248,22 @@ START_TEST(what_is_large_is_not_launched_as_if_it_were_small)
     struct ps_batch b = {.page_bytes = 65536, .n_items = 1};
 
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
-    k.fast = (struct ps_shape){10, 65536, 65536, 5};
-    k.small = (struct ps_shape){10, 4096, 4096, 4};
-    k.quiet = (struct ps_shape){10, 4096, 4096, 3};
-    b.items[0].bytes = 655360 - 16;
+    k.n_multiprocessors = 2;
+    k.out.fast = (struct ps_shape){10, 65536, 65536, 5};
+    k.out.small = (struct ps_shape){10, 4096, 4096, 4};
+    k.out.host = (struct ps_shape){10, 4096, 4096, 6};
+    k.in.quiet = (struct ps_shape){10, 4096, 4096, 3};
+    b.items[0].bytes = UINT64_C(2) * 8 * 65536 - 16;
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
                      CUDA_SUCCESS);
     ck_assert_uint_eq(seen.batch.n_slots, 4);
-    b.items[0].bytes = 655360;
+    b.items[0].bytes += 16;
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
                      CUDA_SUCCESS);
     ck_assert_uint_eq(seen.batch.n_slots, 5);
+    ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_HOST),
+                     CUDA_SUCCESS);
+    ck_assert_uint_eq(seen.batch.n_slots, 6);
     ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_QUIET),
                      CUDA_SUCCESS);
     ck_assert_uint_eq(seen.batch.n_slots, 3);

@@ -11,6 +11,12 @@
 
 #define INPUT_SCALE 1.7f /* of the random input: about unit variance */
 
+/* Of rows: a spike, over balanced; above so many deviations, which is one in four; a small part. */
+#define SPIKE       4.0
+#define SPIKE_ABOVE 0.674
+#define LITTLE      8.0
+#define RANKS       4 /* that take turns at receiving all rows */
+
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
@@ -34,18 +40,42 @@ static bool drifts(const struct demo_model *m, enum demo_drift drift)
     return m->drifted && m->o->drift == drift;
 }
 
+/* Rows that the routing sends to a layer this time; most: that its buffers have room for. */
+static double wanted_rows(struct demo_model *m, int64_t layer, double most)
+{
+    const double balanced = (double)m->balanced;
+    switch (m->o->routing) {
+    case DEMO_ROUTING_SPREAD:
+        return balanced * (1.0 + m->o->spread * draw_normal(m));
+    case DEMO_ROUTING_SPIKES: /* one in four, in no order */
+        return draw_normal(m) > SPIKE_ABOVE ? SPIKE * balanced : balanced;
+    case DEMO_ROUTING_ONE_RANK: /* another one in each layer and step */
+        return (m->step + layer) % RANKS == 1 ? most : 0;
+    case DEMO_ROUTING_ZERO: /* everywhere, or in every other layer */
+        return m->step % 3 == 2 || (layer + m->step) % 2 == 1 ? 0 : balanced;
+    case DEMO_ROUTING_ALTERNATING:
+        return m->step % 2 == 1 ? most : balanced / LITTLE;
+    case DEMO_ROUTING_CONSTANT:
+    case DEMO_N_ROUTINGS:
+        break;
+    }
+    return balanced;
+}
+
 /* Rows that a layer receives this time, and of its expert buffers. */
 static void draw_rows(struct demo_model *m, int64_t layer, struct demo_saved *s)
 {
     const double balanced = (double)m->balanced;
     const double scale = !drifts(m, DEMO_DRIFT_SIZES) ? 1.0 : layer % 2 == 0 ? 1.25 : 0.75;
-    const double most = balanced * scale * (m->o->capacity > 0 ? m->o->capacity : 2.0);
-    double wanted = balanced * (1.0 + m->o->spread * draw_normal(m));
+    const double exact = m->o->routing == DEMO_ROUTING_SPREAD ? 2.0 : SPIKE;
+    const double most = balanced * scale * (m->o->capacity > 0 ? m->o->capacity : exact);
+    double wanted = wanted_rows(m, layer, most);
     if (m->o->capacity == 0) {
         wanted *= scale;
     }
-    s->n = (int64_t)fmax(fmin((double)m->o->experts, most), fmin(most, wanted));
-    if (drifts(m, DEMO_DRIFT_ZERO) && layer % 4 == 1) {
+    /* What is beyond the capacity is dropped, as by a dispatcher with buffers of fixed size. */
+    s->n = (int64_t)fmin(most, fmax((double)m->o->experts, wanted));
+    if (wanted == 0 || (drifts(m, DEMO_DRIFT_ZERO) && layer % 4 == 1)) {
         s->n = 0;
     }
     s->rows = m->o->capacity == 0 ? s->n : (int64_t)most;

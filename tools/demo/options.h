@@ -19,6 +19,17 @@ enum demo_drift {
     DEMO_N_DRIFTS
 };
 
+/* How many rows a layer receives, of which never more than fit into its buffers. */
+enum demo_routing {
+    DEMO_ROUTING_SPREAD,      /* balanced, and a relative spread */
+    DEMO_ROUTING_CONSTANT,    /* balanced */
+    DEMO_ROUTING_SPIKES,      /* balanced, and four times that in some layers of each step */
+    DEMO_ROUTING_ONE_RANK,    /* all to one of four ranks in turn: full buffers here, or no row */
+    DEMO_ROUTING_ZERO,        /* none in every other layer, and none at all in every third step */
+    DEMO_ROUTING_ALTERNATING, /* an eighth of balanced in one step, full buffers in the next */
+    DEMO_N_ROUTINGS
+};
+
 struct demo_options {
     int64_t steps, layers; /* layers: of this process, in all chunks */
     struct demo_schedule schedule;
@@ -28,6 +39,7 @@ struct demo_options {
     double capacity; /* rows of an expert buffer over balanced rows; 0: the rows there are */
     double spread;   /* relative, of the rows that a layer receives */
     double rate;     /* of learning */
+    enum demo_routing routing;
     enum demo_drift drift;
     bool padding_zeros;
     bool mark_rows;  /* ranges name a counter of their rows */

@@ -239,6 +239,9 @@ static int attribute(CUdevice_attribute attrib)
             return rows[i].value;
         }
     }
+    if (attrib == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID) {
+        return sim_options.numa;
+    }
     return attrib == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED && sim_options.vmm;
 }
 

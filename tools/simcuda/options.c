@@ -13,6 +13,7 @@
  *   eager=4          at most so many steps of device work at an ordinary call; 0: the device works only when waited for
  *   check=0          1: the happens-before checker
  *   check_exit=1     0: what the checker found does not end the process with 87
+ *   numa=-1          the host's node that is said to be closest to each device; -1: there are none
  *   hang=60          seconds without progress that are a deadlock, which ends the process with 86
  *   log=FILE         else stderr
  *   after_all=NAME   launches of that kernel, or what that entry point queues, wait for all streams of their context:
@@ -38,6 +39,7 @@ struct sim_options sim_options = {
     .check = false,
     .check_exit = true,
     .hang_s = 60,
+    .numa = -1,
     .log = NULL,
 };
 
@@ -200,6 +202,8 @@ static void parse_item(char *item)
         sim_options.check = parse_number(whole, value, 0, 1) == 1;
     } else if (strcmp(item, "check_exit") == 0) {
         sim_options.check_exit = parse_number(whole, value, 0, 1) == 1;
+    } else if (strcmp(item, "numa") == 0) {
+        sim_options.numa = (int)parse_number(whole, value, 0, 1023);
     } else if (strcmp(item, "hang") == 0) {
         sim_options.hang_s = (unsigned)parse_number(whole, value, 1, 86400);
     } else if (strcmp(item, "log") == 0) {
@@ -210,8 +214,8 @@ static void parse_item(char *item)
         parse_fail(whole, value);
     } else {
         bad(whole,
-            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, hang, log, "
-            "after_all or fail");
+            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, numa, hang, "
+            "log, after_all or fail");
     }
 }
 

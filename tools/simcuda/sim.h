@@ -42,6 +42,7 @@ struct sim_options {
     unsigned eager;  /* at most this many steps of device work at an ordinary entry; 0 = none */
     bool check;      /* happens-before checker */
     bool check_exit; /* _exit(87) at the end of the process when the checker reported something */
+    int numa;        /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID */
     unsigned hang_s; /* seconds without any progress after which a wait is called a deadlock */
     const char *log; /* file, or NULL: stderr */
     const char **

@@ -262,7 +262,7 @@ static struct ps_kernels shaped(const struct bench *b, const struct ps_shape *sh
     struct ps_kernels k = b->kernels;
 
     if (shape != NULL) {
-        k.fast = k.small = k.quiet = *shape;
+        k.out = k.in = (struct ps_shapes){*shape, *shape, *shape, *shape};
     }
     return k;
 }

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When a call of the job runs out of device memory while no plan is in force: what lies in device pages goes to host
+ * pages, so that the device's can be given back, and groups that stayed for want of pages leave. This waits for the
+ * device and for host memory to be pinned: without us the call would have failed.
+ *
+ * Pages change places while nothing of ours is on its way, and nothing can be, since the lock is held: first the bytes
+ * are copied, then what is taken leaves the list of host pages, then the page tables name the new places. Whichever of
+ * that is refused, each entry names a page that holds its bytes; device pages go only when all of it was done.
+ *
+ * Any thread. Lock held in every function; let go where it says so.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "policy/base/log.h"
+#include "shim/engine_int.h"
+
+/* For host memory, which a thread of ours pins: a GB or two. What is not there by then is done without. */
+#define HOST_WAIT_MS 1000
+
+/* Nothing of the pool is on its way, and no thread is about to bring a tensor in. */
+static bool still(const struct ps_engine *e)
+{
+    bool is = e->flights == NULL && e->pool.drops == NULL && ps_pool_may_change(e);
+
+    for (const struct ps_group *g = e->groups; g != NULL && is; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            is = is && (t->state != PS_MOVING || t->copy == NULL);
+        }
+    }
+    return is;
+}
+
+/* Pages on the device, and what tensors take that might leave, in the worst case. */
+static void count_pages(const struct ps_engine *e, uint64_t *held_p, uint64_t *may_leave_p)
+{
+    *held_p = 0;
+    *may_leave_p = 0;
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->copy != NULL) {
+                *held_p += t->copy->stored - t->copy->spilled;
+            } else if (!g->open && !g->returned) {
+                *may_leave_p += ps_pool_pages(&e->pool, ps_tensor_tail(t, t->bytes));
+            }
+        }
+    }
+}
+
+/* That page tables speak of. */
+static uint64_t table_pages(const struct ps_engine *e)
+{
+    return e->pool.tables_mapped / sizeof(struct ps_page_entry) - e->pool.entries.free_total;
+}
+
+static uint64_t free_host_pages(const struct ps_engine *e)
+{
+    uint64_t taken = 0;
+
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            taken += t->copy != NULL ? t->copy->spilled : 0;
+        }
+    }
+    return e->pool.budget.capacity.host - taken;
+}
+
+/* What is on our own streams. Lock let go and taken again. */
+static void await_ours(struct ps_engine *e)
+{
+    const CUstream stash = e->stash_stream;
+    const CUstream drop = e->drop_stream;
+
+    pthread_mutex_unlock(&ps_lock);
+    (void)PS_TWICE(ps_driver.cuStreamSynchronize(stash));
+    (void)PS_TWICE(ps_driver.cuStreamSynchronize(drop));
+    pthread_mutex_lock(&ps_lock);
+    ps_engine_poll(e);
+}
+
+/* What the host was asked for. Lock let go and taken again. */
+static void await_host(struct ps_engine *e)
+{
+    const struct timespec pause = {0, 100000};
+
+    for (unsigned i = 0; i < 10 * HOST_WAIT_MS && !ps_host_settled(e); i++) {
+        pthread_mutex_unlock(&ps_lock);
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&ps_lock);
+        ps_engine_poll(e);
+    }
+    await_ours(e);
+}
+
+/* ---- from device pages to host pages ---- */
+
+/* The list of host pages as it is on the device, and how many of it were taken here. */
+struct mover {
+    struct ps_engine *e;
+    struct ps_free_list list;
+    uint32_t *slots;
+    uint64_t *pieces;
+    struct ps_page_entry *entries;
+    uint32_t *fresh; /* by entry: the host page that it gets; 0: it stays */
+};
+
+static bool fetch(const struct ps_engine *e, void *to, uint64_t from, uint64_t bytes)
+{
+    return ps_driver.cuMemcpyDtoHAsync(to, from, bytes, e->stash_stream) == CUDA_SUCCESS &&
+           PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
+}
+
+static void mover_fini(struct mover *m)
+{
+    free(m->slots);
+    free(m->pieces);
+    free(m->entries);
+    free(m->fresh);
+}
+
+static bool mover_init(struct ps_engine *e, struct mover *m)
+{
+    const struct ps_page_pool *p = &e->pool;
+    const uint64_t n_pieces = p->host.entered / p->host.piece_bytes;
+    uint32_t most = 1;
+
+    *m = (struct mover){.e = e};
+    for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            most = t->copy != NULL && t->copy->n_pages > most ? t->copy->n_pages : most;
+        }
+    }
+    if (!fetch(e, &m->list, p->host_list, sizeof(m->list))) {
+        return false;
+    }
+    m->slots = malloc(m->list.n_slots * sizeof(*m->slots));
+    m->pieces = malloc(n_pieces * sizeof(*m->pieces));
+    m->entries = malloc(most * sizeof(*m->entries));
+    m->fresh = malloc(most * sizeof(*m->fresh));
+    return m->slots != NULL && m->pieces != NULL && m->entries != NULL && m->fresh != NULL &&
+           fetch(e, m->slots, (uint64_t)(uintptr_t)m->list.slots,
+                 m->list.n_slots * sizeof(*m->slots)) &&
+           fetch(e, m->pieces, p->host_pieces, n_pieces * sizeof(*m->pieces));
+}
+
+static void *host_address(const struct mover *m, uint32_t page)
+{
+    const struct ps_page_pool *p = &m->e->pool;
+    const uint32_t number = page & ~PS_PAGE_HOST;
+    const uint32_t within = number & ((1u << p->host_shift) - 1);
+
+    return (void *)(uintptr_t)(m->pieces[number >> p->host_shift] +
+                               (uint64_t)within * p->page_bytes);
+}
+
+/* Copies what the tensor has on the device; *n_p: so many pages. */
+static bool copy_pages(struct mover *m, const struct ps_copy *c, uint32_t *n_p)
+{
+    const struct ps_page_pool *p = &m->e->pool;
+    uint32_t n = 0;
+
+    if (!fetch(m->e, m->entries, c->table, c->n_pages * sizeof(*m->entries))) {
+        return false;
+    }
+    for (uint32_t i = 0; i < c->n_pages; i++) {
+        const uint32_t page = m->entries[i].page;
+
+        m->fresh[i] = 0;
+        if ((page & PS_PAGE_HOST) != 0) {
+            continue; /* there already, uniform or dead */
+        }
+        m->fresh[i] = m->slots[(m->list.head + n) & (m->list.n_slots - 1)];
+        n++;
+        if (ps_driver.cuMemcpyDtoHAsync(host_address(m, m->fresh[i]),
+                                        p->base + (uint64_t)page * p->page_bytes, p->page_bytes,
+                                        m->e->stash_stream) != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    *n_p = n;
+    return PS_TWICE(ps_driver.cuStreamSynchronize(m->e->stash_stream));
+}
+
+/* False: refused, or half done; then the lists are not as we think. */
+static bool move_copy(struct mover *m, struct ps_copy *c)
+{
+    struct ps_engine *e = m->e;
+    const uint64_t list = e->pool.host_list;
+    uint32_t n = 0;
+
+    if (!copy_pages(m, c, &n)) {
+        return false;
+    }
+    m->list.head += n;
+    m->list.n_free -= n;
+    CUresult r =
+        ps_pool_poke(list + offsetof(struct ps_free_list, head), m->list.head, e->stash_stream);
+    if (r == CUDA_SUCCESS) {
+        r = ps_pool_poke(list + offsetof(struct ps_free_list, n_free), m->list.n_free,
+                         e->stash_stream);
+    }
+    for (uint32_t i = 0; i < c->n_pages && r == CUDA_SUCCESS; i++) {
+        const uint64_t at = c->table + i * sizeof(struct ps_page_entry);
+
+        if (m->fresh[i] != 0) {
+            r = ps_driver.cuMemsetD32Async(at + offsetof(struct ps_page_entry, page), m->fresh[i],
+                                           1, e->stash_stream);
+        }
+    }
+    if (r != CUDA_SUCCESS) {
+        e->pool.broken = true;
+        return false;
+    }
+    c->spilled += n;
+    ps_count(bytes_spilled, (uint64_t)n * e->pool.page_bytes);
+    return true;
+}
+
+/* Whoever reads the pages from now on does so behind the fence. */
+static bool move_all(struct mover *m)
+{
+    struct ps_engine *e = m->e;
+    CUresult r = CUDA_SUCCESS;
+    bool ok = true;
+
+    for (const struct ps_group *g = e->groups; g != NULL && ok; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL && ok; t = t->next) {
+            ok = t->copy == NULL || t->copy->stored == t->copy->spilled || move_copy(m, t->copy);
+        }
+    }
+    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    const bool done = PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
+    for (const struct ps_group *g = e->groups; g != NULL && f != NULL; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->copy != NULL) {
+                ps_fence_unref(&e->fences, t->copy->stash);
+                t->copy->stash = ps_fence_ref(f);
+            }
+        }
+    }
+    ps_fence_unref(&e->fences, f);
+    return ok && done;
+}
+
+/* Lock let go and taken again. */
+static void empty_device_pages(struct ps_engine *e)
+{
+    struct mover m;
+    const bool moved = mover_init(e, &m) && move_all(&m);
+
+    mover_fini(&m);
+    if (!moved) {
+        ps_count(errors, 1);
+        ps_warn_once("pages could not be moved to host memory: they stay on the device");
+        return;
+    }
+    /* Until a plan knows better, later ones go to the host as well. */
+    e->pool.most_device = 0;
+    e->pool.want_device = 0;
+    ps_pool_release_device(e);
+}
+
+/* ---- groups that stayed ---- */
+
+/* What no call has named since the last boundary. */
+static void leave(struct ps_engine *e)
+{
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        if (!g->returned && !g->open) {
+            ps_move_group_out(e, g);
+        }
+    }
+}
+
+void ps_engine_squeeze(struct ps_engine *e)
+{
+    uint64_t held;
+    uint64_t more;
+
+    e->short_of_memory = true;
+    ps_engine_poll(e);
+    if (e->places != NULL || e->pool.broken || e->ended || ps_pool_host_most(e) == 0 ||
+        ps_driver.cuMemcpyDtoHAsync == NULL) {
+        return;
+    }
+    await_host(e);
+    count_pages(e, &held, &more);
+    if (held + more > free_host_pages(e)) {
+        ps_host_want_more(e, (held + more - free_host_pages(e)) * e->pool.page_bytes);
+        await_host(e);
+        count_pages(e, &held, &more);
+    }
+    if (more > 0) {
+        ps_pool_tables(e, table_pages(e) + more);
+    }
+    if (held > 0 && e->places == NULL && still(e) && held <= free_host_pages(e)) {
+        empty_device_pages(e);
+    }
+    leave(e);
+    await_ours(e);
+}
