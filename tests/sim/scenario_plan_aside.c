@@ -119,6 +119,9 @@ static void turns(uint64_t step, CUstream s)
             for (int k = N_EXTRA - 1; k >= 0; k--) {
                 backward(&more[k], s);
             }
+            if (step % 2 == 1) {
+                give(&layers[turn - 1], s); /* in or out, it is not read */
+            }
         }
     }
 }
