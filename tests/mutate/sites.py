@@ -169,7 +169,7 @@ SITES = [
     ("growth_is_recorded", "record", "shim/pagepool.c", "ps_pool_enter",
      "ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r)",
      "ps_fence_record(&e->fences, e->ctx, e->restore_stream, &r)"),
-    ("shrinking_is_recorded", "record", "shim/pagepool.c", "give_back_pages",
+    ("shrinking_is_recorded", "record", "shim/pagepool.c", "ps_pool_release_device",
      "ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r)",
      "ps_fence_record(&e->fences, e->ctx, e->restore_stream, &r)"),
     ("streams_end_is_preceded_by_a_record", "record", "shim/engine.c", "flush_stream",
