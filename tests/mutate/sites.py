@@ -260,7 +260,7 @@ SITES = [
     ("tail_steps_aside_behind_its_stash", "wait", "shim/places_aside.c", "ps_place_step_aside",
      "const bool over = f == NULL || ps_fence_done(f);", "const bool over = true;"),
     ("host_waits_for_a_stash_before_stepping_aside", "wait", "shim/places_aside.c", "ps_place_step_aside",
-     "r = ps_driver.cuEventSynchronize(f->event);", "r = CUDA_SUCCESS;"),
+     "r = await_stash(f->event);", "r = CUDA_SUCCESS;"),
     ("lack_of_memory_aside_waits", "wait", "shim/places_make.c", "ps_spare_make", "ps_driver.cuCtxSynchronize();", "(void)0;"),
     ("tail_is_mapped_back_once_idle", "wait", "shim/places_aside.c", "settle_aside",
      "if (ps_first_pending(place->ready) != NULL) {", "if (false) {"),
@@ -409,6 +409,10 @@ EXPLAINED = {
 }
 
 UNORDERED = {
+    "shim/places_aside.c": {
+        "CUresult r = ps_wait_bounded(event);": "await_stash: its caller has the row",
+        "r = ps_driver.cuEventSynchronize(event);": "await_stash: its caller has the row",
+    },
     "shim/engine_adopt.c": {
         "const CUresult r = ps_wait_bounded(f->event);": "pace: what it waits for is looked at again",
     },
