@@ -409,10 +409,6 @@ EXPLAINED = {
 }
 
 UNORDERED = {
-    "shim/places_aside.c": {
-        "CUresult r = ps_wait_bounded(event);": "await_stash: its caller has the row",
-        "r = ps_driver.cuEventSynchronize(event);": "await_stash: its caller has the row",
-    },
     "shim/engine_adopt.c": {
         "const CUresult r = ps_wait_bounded(f->event);": "pace: what it waits for is looked at again",
     },
@@ -432,6 +428,8 @@ UNORDERED = {
             "pace: whether waiting may be tried again",
     },
     "shim/places_aside.c": {
+        "CUresult r = ps_wait_bounded(event);": "await_stash: its caller has the row",
+        "r = ps_driver.cuEventSynchronize(event);": "await_stash: its caller has the row",
         "const CUresult r = ps_wait_within(f->event, SPARE_WAIT_MS);":
             "pace: settle_all looks again at what is aside, and without a free spare one is made",
     },
