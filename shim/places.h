@@ -117,8 +117,7 @@ void ps_places_group_gone(const struct ps_group *g);
 
 /* An OUT tensor's tail gets its slot back, for `stream` to fill. False: another is in it, or it is aside. */
 bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream);
-/* It entered, but could not be restored: it is out again. Not idle: what was enqueued may run on, in memory that
- * stays its own. */
+/* It entered, but could not be restored: it is out again. Not idle: what was enqueued may run on; its memory stays. */
 void ps_place_exit(struct ps_engine *e, struct ps_tensor *t, bool idle);
 /* Another group whose backward runs is in the lane: so the group's own has not begun, as far as the plan goes. */
 bool ps_places_in_return(const struct ps_engine *e, const struct ps_group *g);

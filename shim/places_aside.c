@@ -144,6 +144,19 @@ static struct ps_spare *find_spare(struct ps_engine *e, struct ps_places *p, uin
     return spare;
 }
 
+/* However long it takes: nothing else gives the launch its bytes. Lock not held. */
+static CUresult await_stash(CUevent event)
+{
+    CUresult r = ps_wait_bounded(event);
+    if (r == CUDA_ERROR_NOT_READY) {
+        ps_warn_once(
+            "a launch names a tensor whose stash the device does not come to: waiting for it; if the device waits "
+            "for what this thread does next, the job stands still (then PAGEDSTASH_PLAN=n helps)");
+        r = ps_driver.cuEventSynchronize(event);
+    }
+    return r;
+}
+
 CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
 {
     struct ps_places *p = e->places;
@@ -166,7 +179,7 @@ CUresult ps_place_step_aside(struct ps_engine *e, struct ps_tensor *t)
     if (!over) {
         /* It still reads through these addresses. */
         ps_count(unplanned_waits, 1);
-        r = ps_driver.cuEventSynchronize(f->event);
+        r = await_stash(f->event);
     }
     if (r == CUDA_SUCCESS && made) {
         spare = ps_spare_make(e, p, place->tail->bytes, &r);

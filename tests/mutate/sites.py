@@ -260,7 +260,7 @@ SITES = [
     ("tail_steps_aside_behind_its_stash", "wait", "shim/places_aside.c", "ps_place_step_aside",
      "const bool over = f == NULL || ps_fence_done(f);", "const bool over = true;"),
     ("host_waits_for_a_stash_before_stepping_aside", "wait", "shim/places_aside.c", "ps_place_step_aside",
-     "r = ps_driver.cuEventSynchronize(f->event);", "r = CUDA_SUCCESS;"),
+     "r = await_stash(f->event);", "r = CUDA_SUCCESS;"),
     ("lack_of_memory_aside_waits", "wait", "shim/places_make.c", "ps_spare_make", "ps_driver.cuCtxSynchronize();", "(void)0;"),
     ("tail_is_mapped_back_once_idle", "wait", "shim/places_aside.c", "settle_aside",
      "if (ps_first_pending(place->ready) != NULL) {", "if (false) {"),
@@ -428,6 +428,8 @@ UNORDERED = {
             "pace: whether waiting may be tried again",
     },
     "shim/places_aside.c": {
+        "CUresult r = ps_wait_bounded(event);": "await_stash: its caller has the row",
+        "r = ps_driver.cuEventSynchronize(event);": "await_stash: its caller has the row",
         "const CUresult r = ps_wait_within(f->event, SPARE_WAIT_MS);":
             "pace: settle_all looks again at what is aside, and without a free spare one is made",
     },
