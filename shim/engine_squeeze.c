@@ -264,8 +264,8 @@ static void empty_device_pages(struct ps_engine *e)
 /* ---- groups that stayed ---- */
 
 /*
- * What no call has named since the last boundary, if the host has room for it: in device pages it would gain little, and
- * what the job takes meanwhile would be missing when it comes back.
+ * What no call has named since the last boundary, if the host has room for it: in device pages it would gain little,
+ * and what the job takes meanwhile would be missing when it comes back.
  */
 static void leave(struct ps_engine *e)
 {
