@@ -454,7 +454,7 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
 
 void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
 {
-    const bool spills = e->short_of_memory && ps_pool_host_most(e) > 0;
+    const bool spills = e->short_of_memory && e->pool.budget.capacity.host > 0;
     uint32_t uniform = 0;
     for (uint32_t i = 0; i < fl->n; i++) {
         ps_copy_settle(e, fl->copy[i]);

@@ -90,8 +90,11 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream);
 /* Called for cuMemAllocAsync (and FromPool on the device's default pool) before the real one. True: *ptr_p is ours,
  * done. False: not in a region, too small, capturing, or no memory: call the real function. */
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream);
-/* The next ps_engine_alloc on this thread is the last one once more: the driver could not serve it either. */
-void ps_engine_alloc_again(void);
+/*
+ * The next ps_engine_alloc on this thread is the last one once more: the driver could not serve it either. False: that
+ * would not do, there is none.
+ */
+bool ps_engine_alloc_again(void);
 /*
  * The driver served an allocation that ps_engine_alloc has just left to it, on the same thread: a temporary is made
  * uniform where its content flows into what is stashed.

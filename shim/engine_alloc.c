@@ -328,12 +328,18 @@ bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
     return t != NULL;
 }
 
-void ps_engine_alloc_again(void)
+bool ps_engine_alloc_again(void)
 {
     struct ps_thread *th = ps_paging() && ps_switched_on() ? ps_thread_self() : NULL;
-    if (th != NULL && th->stack.open_depth != 0 && th->ordinal > 0) {
-        th->ordinal--;
+    if (th == NULL || th->stack.open_depth == 0 || th->ordinal == 0) {
+        return false;
     }
+    pthread_mutex_lock(&ps_lock);
+    const struct ps_engine *e = th->group != NULL ? th->group->engine : NULL;
+    const bool worth = e != NULL && e->short_of_memory;
+    pthread_mutex_unlock(&ps_lock);
+    th->ordinal -= worth;
+    return worth;
 }
 
 void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)

@@ -539,14 +539,18 @@ static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint3
         r = ps_memory_build(e, t[i], &take);
         if (r != CUDA_SUCCESS) {
             /* Once more: the data has no other way home. */
-            ps_count(errors, r != CUDA_ERROR_OUT_OF_MEMORY);
-            if (r == CUDA_ERROR_OUT_OF_MEMORY) {
-                /* The reserve is in use: what is freed but not yet finished is the last resort. */
+            const bool full = r == CUDA_ERROR_OUT_OF_MEMORY;
+            ps_count(errors, !full);
+            if (full) {
+                /* The reserve is in use: what is freed but not yet finished is the last resort, */
                 ps_count(host_syncs, 1);
                 ps_driver.cuCtxSynchronize();
             }
             pthread_mutex_lock(&ps_lock);
             ps_engine_poll(e);
+            if (full) {
+                ps_engine_squeeze(e); /* and what the host has room for */
+            }
             ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
             pthread_mutex_unlock(&ps_lock);
             ps_engine_reap(e);

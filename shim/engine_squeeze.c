@@ -263,12 +263,23 @@ static void empty_device_pages(struct ps_engine *e)
 
 /* ---- groups that stayed ---- */
 
-/* What no call has named since the last boundary. */
+/*
+ * What no call has named since the last boundary, if the host has room for it: in device pages it would gain little,
+ * and what the job takes meanwhile would be missing when it comes back.
+ */
 static void leave(struct ps_engine *e)
 {
+    uint64_t room = free_host_pages(e);
+
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
-        if (!g->returned && !g->open) {
+        uint64_t pages = 0;
+
+        for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            pages += t->copy == NULL ? ps_pool_pages(&e->pool, ps_tensor_tail(t, t->bytes)) : 0;
+        }
+        if (!g->returned && !g->open && pages > 0 && pages <= room) {
             ps_move_group_out(e, g);
+            room -= pages;
         }
     }
 }
@@ -278,8 +289,12 @@ void ps_engine_squeeze(struct ps_engine *e)
     uint64_t held;
     uint64_t more;
 
-    e->short_of_memory = true;
     ps_engine_poll(e);
+    /* A job without padding gains nothing from us as a rule, and may live by what it is refused. */
+    if (!e->saw_padding) {
+        return;
+    }
+    e->short_of_memory = true;
     if (e->places != NULL || e->pool.broken || e->ended || ps_pool_host_most(e) == 0 ||
         ps_driver.cuMemcpyDtoHAsync == NULL) {
         return;

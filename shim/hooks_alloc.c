@@ -49,10 +49,7 @@ static bool take_over(CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool, CUstr
         ps_engine_note_alloc(bytes);
         return false;
     }
-    if (again) {
-        ps_engine_alloc_again();
-    }
-    return ps_engine_alloc(ptr_p, bytes, stream);
+    return (!again || ps_engine_alloc_again()) && ps_engine_alloc(ptr_p, bytes, stream);
 }
 
 CUresult ps_hook_alloc_async(PFN_cuMemAllocAsync_v11020 real, bool ptds, CUdeviceptr *ptr_p,

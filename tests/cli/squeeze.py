@@ -6,9 +6,10 @@ squeeze.py --command FILE --demo FILE --simcuda FOLDER [--levels N] [--seeds N] 
 
 `pagedstash replay` tells the floor of a job: what it holds outside its regions, one group, one lane. From more than the
 plain job needs down to the floor, each step gives the plain job's bits or ends with the driver's "out of memory". It
-may not end so where the plain job fits with what we take, nor above what is promised: the floor and, while learning, a second group,
-since what is out must find room to come back in; and what the library and the driver take for themselves. Between that
-and the floor the job may fail; how far it got is printed."""
+may not end so where the plain job fits with what we take, nor above what is promised: the floor and, while learning, a
+second group, since what is out must find room to come back in; and what the library and the driver take for themselves.
+Between that and the floor the job may fail; how far it got is printed. Nothing is promised to jobs without padding, and
+to those that name saved tensors on several streams, which are not paged."""
 import argparse
 import json
 import os
@@ -27,13 +28,9 @@ JOBS = {
     "spikes": ("--steps=4", "--layers=8", "--tokens=64", "--routing=spikes", "--seed=2"),
     "alternating": ("--steps=6", "--layers=8", "--tokens=64", "--routing=alternating"),
     "one-rank": ("--steps=6", "--layers=8", "--tokens=64", "--routing=one-rank"),
-    "full": ("--steps=4", "--layers=8", "--tokens=256", "--routing=constant", "--capacity=1"),
     "deep": ("--steps=4", "--layers=24", "--tokens=32"),
     "pipeline": ("--steps=3", "--layers=4", "--tokens=64", "--schedule=1f1b", "--stages=2", "--microbatches=6"),
 }
-
-# A plan for full buffers on a nearly full device may lack some memory yet, though what was learned without it did fit.
-NOT_PROMISED = {"full"}
 
 
 class Run:
@@ -99,7 +96,7 @@ def check_levels(args, name):
     for mem in map(whole, levels):
         for seed in range(args.seeds):
             run = Run(args, mem, job, [], seed)
-            assert not run.out or mem < whole(floor.promised) or name in NOT_PROMISED and mem < peak + OURS, f"promised {floor.promised}: {run.what}"
+            assert not run.out or mem < whole(floor.promised), f"promised {floor.promised}: {run.what}"
             assert run.out or run.results == floor.plain.results, f"other bits: {run.what}"
             fits = min(fits, mem) if not run.out else fits
             calls += run["give_backs"]

@@ -94,6 +94,11 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
     return named("pin", t, stream);
 }
 
+bool ps_engine_alloc_again(void)
+{
+    return false;
+}
+
 void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
 {
     (void)ptr;
