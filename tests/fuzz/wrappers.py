@@ -44,9 +44,14 @@ def run(replay, path, rows, last=None, plan="y"):
         return plans_of(metrics)
 
 
+def lacking(rows):
+    """The wrappers never called; those that look at addresses and were never told of something that is out."""
+    return (sorted(name for name, row in rows.items() if row[0] == 0),
+            sorted(name for name, row in rows.items() if row[3] and row[0] > 0 and row[1] == 0))
+
+
 def judge(rows, unplanned):
-    never = sorted(name for name, row in rows.items() if row[0] == 0)
-    at_home = sorted(name for name, row in rows.items() if row[3] and row[0] > 0 and row[1] == 0)
+    never, at_home = lacking(rows)
     for name in never:
         print(f"never called: {name}")
     for name in at_home:
@@ -68,12 +73,16 @@ def main():
     else:
         replay, folder = sys.argv[1:]
         names = sorted(os.listdir(folder))
-        for name in names:
-            path = os.path.join(folder, name)
-            if run(replay, path, rows) == 0 and name.startswith("plan-"):
-                unplanned.append(name)
-            if run(replay, path, rows, plan="n") > 0:
-                sys.exit(f"{path}: a plan, and there shall be none")
+        for attempt in range(3):  # what is out at a call depends on how far the device has got
+            if attempt > 0 and not any(lacking(rows)) and not unplanned:
+                break
+            unplanned = []
+            for name in names:
+                path = os.path.join(folder, name)
+                if run(replay, path, rows) == 0 and name.startswith("plan-"):
+                    unplanned.append(name)
+                if run(replay, path, rows, plan="n") > 0:
+                    sys.exit(f"{path}: a plan, and there shall be none")
         for last in LAST:
             for name in [n for n in names if n.startswith("cover-")][:3]:
                 run(replay, os.path.join(folder, name), rows, last)
