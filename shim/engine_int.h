@@ -86,7 +86,6 @@ struct ps_tensor {
     uint64_t bytes;         /* as the job asked */
     uint64_t serial;        /* unique for the process */
     uint64_t stuck;         /* out, and so many bytes from its base could not be unmapped */
-    bool runs_on; /* out, and a restore whose end nobody knows may yet write what is mapped there */
     uint32_t n_chunks[PS_N_CLASSES];
     struct ps_chunk *chunks; /* in address order; NULL when out */
     struct ps_copy *copy;    /* cached or out */
@@ -106,6 +105,7 @@ struct ps_tensor {
     bool read_on;         /* by a stash of which nobody knows when it ends */
     bool flags_known;     /* the slot's were right, for all of the tail, when it came in */
     bool late;            /* named between its instance's pop and the next boundary */
+    bool runs_on; /* out, and a restore whose end nobody knows may yet write what is mapped there */
 };
 
 struct ps_group {
