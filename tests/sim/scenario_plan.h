@@ -6,6 +6,8 @@
 #ifndef PS_TESTS_SCENARIO_PLAN_H
 #define PS_TESTS_SCENARIO_PLAN_H
 
+#include <time.h>
+
 #include "shim/pagedstash.h"
 #include "tests/sim/scenario.h"
 
@@ -51,9 +53,10 @@ SC_UNUSED static void pl_count_failures(void)
 }
 #endif
 
-/* Steps of the usual shape. */
+/* Steps of the usual shape. A plan comes into force once its host pages are pinned, by a thread that needs its time. */
 SC_UNUSED static void pl_steps(uint64_t first, unsigned n, CUstream s)
 {
+    const struct timespec pause = {0, 5000000};
     struct sc_layer layers[PL_LAYERS];
 
     for (uint64_t step = first; step < first + n; step++) {
@@ -63,6 +66,7 @@ SC_UNUSED static void pl_steps(uint64_t first, unsigned n, CUstream s)
         for (int i = PL_LAYERS - 1; i >= 0; i--) {
             sc_backward(&layers[i], s);
         }
+        (void)nanosleep(&pause, NULL);
     }
 }
 
