@@ -4,9 +4,10 @@
  * pages, so that the device's can be given back, and groups that stayed for want of pages leave. This waits for the
  * device and for host memory to be pinned: without us the call would have failed.
  *
- * Pages change places while nothing of ours is on its way, and nothing can be, since the lock is held: first the bytes
- * are copied, then what is taken leaves the list of host pages, then the page tables name the new places. Whichever of
- * that is refused, each entry names a page that holds its bytes; device pages go only when all of it was done.
+ * Pages change places while nothing of ours is on its way, and nothing can be, since the lock is held: first all bytes
+ * are copied; if that is refused, nothing has changed. Then what is taken leaves the list of host pages, then the page
+ * tables name the new places. If that is refused, each entry names a page that holds its bytes, but the lists are not
+ * as we think: nothing more enters or leaves the pool. Device pages go only when all of it was done.
  *
  * Any thread. Lock held in every function; let go where it says so.
  */
@@ -95,14 +96,16 @@ static void await_host(struct ps_engine *e)
 
 /* ---- from device pages to host pages ---- */
 
-/* The list of host pages as it is on the device, and how many of it were taken here. */
+/* The list of host pages as it is on the device, and what is taken of it. */
 struct mover {
     struct ps_engine *e;
     struct ps_free_list list;
     uint32_t *slots;
     uint64_t *pieces;
-    struct ps_page_entry *entries;
-    uint32_t *fresh; /* by entry: the host page that it gets; 0: it stays */
+    struct ps_page_entry *entries; /* of all copies that move, one behind the other */
+    uint32_t *fresh;               /* by entry: the host page that it gets; 0: it stays */
+    uint64_t at;                   /* entries of the copies before */
+    uint32_t n_taken;
 };
 
 static bool fetch(const struct ps_engine *e, void *to, uint64_t from, uint64_t bytes)
@@ -119,16 +122,22 @@ static void mover_fini(struct mover *m)
     free(m->fresh);
 }
 
+/* It has pages on the device. */
+static bool moves(const struct ps_tensor *t)
+{
+    return t->copy != NULL && t->copy->stored != t->copy->spilled;
+}
+
 static bool mover_init(struct ps_engine *e, struct mover *m)
 {
     const struct ps_page_pool *p = &e->pool;
     const uint64_t n_pieces = p->host.entered / p->host.piece_bytes;
-    uint32_t most = 1;
+    uint64_t n_entries = 1;
 
     *m = (struct mover){.e = e};
     for (const struct ps_group *g = e->groups; g != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
-            most = t->copy != NULL && t->copy->n_pages > most ? t->copy->n_pages : most;
+            n_entries += moves(t) ? t->copy->n_pages : 0;
         }
     }
     if (!fetch(e, &m->list, p->host_list, sizeof(m->list))) {
@@ -136,8 +145,8 @@ static bool mover_init(struct ps_engine *e, struct mover *m)
     }
     m->slots = malloc(m->list.n_slots * sizeof(*m->slots));
     m->pieces = malloc(n_pieces * sizeof(*m->pieces));
-    m->entries = malloc(most * sizeof(*m->entries));
-    m->fresh = malloc(most * sizeof(*m->fresh));
+    m->entries = malloc(n_entries * sizeof(*m->entries));
+    m->fresh = malloc(n_entries * sizeof(*m->fresh));
     return m->slots != NULL && m->pieces != NULL && m->entries != NULL && m->fresh != NULL &&
            fetch(e, m->slots, (uint64_t)(uintptr_t)m->list.slots,
                  m->list.n_slots * sizeof(*m->slots)) &&
@@ -154,82 +163,98 @@ static void *host_address(const struct mover *m, uint32_t page)
                                (uint64_t)within * p->page_bytes);
 }
 
-/* Copies what the tensor has on the device; *n_p: so many pages. */
-static bool copy_pages(struct mover *m, const struct ps_copy *c, uint32_t *n_p)
+/* Enqueues copies of what the tensor has on the device. */
+static bool copy_pages(struct mover *m, const struct ps_copy *c)
 {
     const struct ps_page_pool *p = &m->e->pool;
-    uint32_t n = 0;
+    struct ps_page_entry *entries = m->entries + m->at;
+    uint32_t *fresh = m->fresh + m->at;
 
-    if (!fetch(m->e, m->entries, c->table, c->n_pages * sizeof(*m->entries))) {
+    m->at += c->n_pages;
+    if (!fetch(m->e, entries, c->table, c->n_pages * sizeof(*entries))) {
         return false;
     }
     for (uint32_t i = 0; i < c->n_pages; i++) {
-        const uint32_t page = m->entries[i].page;
+        const uint32_t page = entries[i].page;
 
-        m->fresh[i] = 0;
+        fresh[i] = 0;
         if ((page & PS_PAGE_HOST) != 0) {
             continue; /* there already, uniform or dead */
         }
-        m->fresh[i] = m->slots[(m->list.head + n) & (m->list.n_slots - 1)];
-        n++;
-        if (ps_driver.cuMemcpyDtoHAsync(host_address(m, m->fresh[i]),
+        fresh[i] = m->slots[(m->list.head + m->n_taken) & (m->list.n_slots - 1)];
+        m->n_taken++;
+        if (ps_driver.cuMemcpyDtoHAsync(host_address(m, fresh[i]),
                                         p->base + (uint64_t)page * p->page_bytes, p->page_bytes,
                                         m->e->stash_stream) != CUDA_SUCCESS) {
             return false;
         }
     }
-    *n_p = n;
-    return PS_TWICE(ps_driver.cuStreamSynchronize(m->e->stash_stream));
+    return true;
 }
 
-/* False: refused, or half done; then the lists are not as we think. */
-static bool move_copy(struct mover *m, struct ps_copy *c)
+static CUresult take_from_list(struct mover *m)
 {
-    struct ps_engine *e = m->e;
-    const uint64_t list = e->pool.host_list;
+    const uint64_t list = m->e->pool.host_list;
+    const CUstream stream = m->e->stash_stream;
+    const CUresult r =
+        ps_pool_poke(list + offsetof(struct ps_free_list, head), m->list.head + m->n_taken, stream);
+
+    return r != CUDA_SUCCESS ? r
+                             : ps_pool_poke(list + offsetof(struct ps_free_list, n_free),
+                                            m->list.n_free - m->n_taken, stream);
+}
+
+static CUresult name_pages(struct mover *m, struct ps_copy *c)
+{
+    const uint32_t *fresh = m->fresh + m->at;
+    CUresult r = CUDA_SUCCESS;
     uint32_t n = 0;
 
-    if (!copy_pages(m, c, &n)) {
-        return false;
-    }
-    m->list.head += n;
-    m->list.n_free -= n;
-    CUresult r =
-        ps_pool_poke(list + offsetof(struct ps_free_list, head), m->list.head, e->stash_stream);
-    if (r == CUDA_SUCCESS) {
-        r = ps_pool_poke(list + offsetof(struct ps_free_list, n_free), m->list.n_free,
-                         e->stash_stream);
-    }
+    m->at += c->n_pages;
     for (uint32_t i = 0; i < c->n_pages && r == CUDA_SUCCESS; i++) {
         const uint64_t at = c->table + i * sizeof(struct ps_page_entry);
 
-        if (m->fresh[i] != 0) {
-            r = ps_driver.cuMemsetD32Async(at + offsetof(struct ps_page_entry, page), m->fresh[i],
-                                           1, e->stash_stream);
+        if (fresh[i] != 0) {
+            r = ps_driver.cuMemsetD32Async(at + offsetof(struct ps_page_entry, page), fresh[i], 1,
+                                           m->e->stash_stream);
+            n += r == CUDA_SUCCESS;
         }
     }
-    if (r != CUDA_SUCCESS) {
-        e->pool.broken = true;
-        return false;
-    }
     c->spilled += n;
-    ps_count(bytes_spilled, (uint64_t)n * e->pool.page_bytes);
-    return true;
+    ps_count(bytes_spilled, (uint64_t)n * m->e->pool.page_bytes);
+    return r;
+}
+
+static bool copy_all(struct mover *m)
+{
+    bool ok = true;
+
+    for (const struct ps_group *g = m->e->groups; g != NULL && ok; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL && ok; t = t->next) {
+            ok = !moves(t) || copy_pages(m, t->copy);
+        }
+    }
+    return PS_TWICE(ps_driver.cuStreamSynchronize(m->e->stash_stream)) && ok;
 }
 
 /* Whoever reads the pages from now on does so behind the fence. */
 static bool move_all(struct mover *m)
 {
     struct ps_engine *e = m->e;
-    CUresult r = CUDA_SUCCESS;
-    bool ok = true;
 
-    for (const struct ps_group *g = e->groups; g != NULL && ok; g = g->next) {
-        for (const struct ps_tensor *t = g->tensors; t != NULL && ok; t = t->next) {
-            ok = t->copy == NULL || t->copy->stored == t->copy->spilled || move_copy(m, t->copy);
+    if (!copy_all(m)) {
+        return false;
+    }
+    CUresult r = take_from_list(m);
+    m->at = 0;
+    for (const struct ps_group *g = e->groups; g != NULL && r == CUDA_SUCCESS; g = g->next) {
+        for (const struct ps_tensor *t = g->tensors; t != NULL && r == CUDA_SUCCESS; t = t->next) {
+            r = moves(t) ? name_pages(m, t->copy) : CUDA_SUCCESS;
         }
     }
-    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    e->pool.broken = r != CUDA_SUCCESS;
+    CUresult ignored;
+    struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &ignored);
     const bool done = PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
     for (const struct ps_group *g = e->groups; g != NULL && f != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
@@ -240,7 +265,7 @@ static bool move_all(struct mover *m)
         }
     }
     ps_fence_unref(&e->fences, f);
-    return ok && done;
+    return r == CUDA_SUCCESS && done;
 }
 
 /* Lock let go and taken again. */

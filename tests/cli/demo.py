@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 
+import tap
+
 CHECKS = "mem=128M,granularity=4K,check=1"
 COUNTERS = [
     "valid_bytes_peak", "bytes_stashed", "bytes_restored", "uniform_pages", "kept_resident",
@@ -269,15 +271,7 @@ def drift_tests(command, demo, simcuda):
 def main():
     tests = {"plain": plain_tests, "stash": stash_tests, "schedules": schedule_tests, "drifts": drift_tests,
              "plan": plan_tests}[sys.argv[1]](*sys.argv[2:])
-    print(f"1..{len(tests)}", flush=True)
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} - {name}", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired, ValueError) as problem:
-            print(f"not ok {number} - {name}", flush=True)
-            for line in str(problem).splitlines():
-                print(f"# {line}", flush=True)
+    tap.run(tests)
 
 
 main()

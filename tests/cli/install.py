@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import tap
+
 
 def run(command, *args):
     env = {k: v for k, v in os.environ.items()
@@ -52,15 +54,7 @@ def main():
             ("run_preloads_the_installed_library", lambda: check_run(command)),
             ("the_demo_finds_its_parts", lambda: check_demo(command)),
         ]
-        print(f"1..{len(tests)}", flush=True)
-        for number, (name, test) in enumerate(tests, 1):
-            try:
-                test()
-                print(f"ok {number} - {name}", flush=True)
-            except (AssertionError, OSError, subprocess.TimeoutExpired, ValueError) as problem:
-                print(f"not ok {number} - {name}", flush=True)
-                for line in str(problem).splitlines():
-                    print(f"# {line}", flush=True)
+        tap.run(tests)
 
 
 main()

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import tap
+
 SETTINGS = {"SIMCUDA": "mem=128M,granularity=4K,check=1", "PAGEDSTASH_MIN_BYTES": "32K", "PAGEDSTASH_PAGE_BYTES": "4K"}
 JOB = ("--steps=6", "--layers=4", "--tokens=256")
 
@@ -102,15 +104,7 @@ def main():
         ("the_range_that_is_named_begins_steps", lambda: check_step_range(*args)),
         ("a_range_that_never_comes_is_said", lambda: check_no_step_range(*args)),
     ]
-    print(f"1..{len(tests)}", flush=True)
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} - {name}", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired, ValueError, KeyError) as problem:
-            print(f"not ok {number} - {name}", flush=True)
-            for line in (str(problem) or repr(problem)).splitlines():
-                print(f"# {line}", flush=True)
+    tap.run(tests)
 
 
 main()

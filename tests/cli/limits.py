@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+import tap
+
 SETTINGS = {"SIMCUDA": "mem=128M,granularity=4K,check=1", "PAGEDSTASH_MIN_BYTES": "32K", "PAGEDSTASH_PAGE_BYTES": "4K"}
 JOB = ("--steps=8", "--layers=4", "--tokens=256")
 KEPT = ("kept_resident", "errors", "bytes_spilled", "limit_bytes", "limit_wanted_bytes", "limit_short_bytes",
@@ -112,15 +114,7 @@ def main():
         ("without_host_memory_nothing_spills", check_no_host),
         ("inside_a_job_a_contradiction_is_a_line", check_inside),
     ]
-    print(f"1..{len(tests)}", flush=True)
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test(args)
-            print(f"ok {number} - {name}", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired, ValueError, KeyError) as problem:
-            print(f"not ok {number} - {name}", flush=True)
-            for line in (str(problem) or repr(problem)).splitlines():
-                print(f"# {line}", flush=True)
+    tap.run([(name, lambda test=test: test(args)) for name, test in tests])
 
 
 main()

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import tap
+
 SETTINGS = {"PAGEDSTASH_MIN_BYTES": "8K", "PAGEDSTASH_PAGE_BYTES": "1K", "PAGEDSTASH_WINDOW_BYTES": "1G"}
 UNIT = 4096
 # The first layer's rows are balanced: buffers that are full in the first group that leaves are not paged at all.
@@ -71,15 +73,7 @@ def check_half(args, routing):
 def main():
     args = sys.argv[1:]
     tests = [(f"half_of_the_pages_with_routing_{kind}", lambda kind=kind: check_half(args, kind)) for kind in SEQUENCES]
-    print(f"1..{len(tests)}", flush=True)
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} - {name}", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired, ValueError, KeyError) as problem:
-            print(f"not ok {number} - {name}", flush=True)
-            for line in (str(problem) or repr(problem)).splitlines():
-                print(f"# {line}", flush=True)
+    tap.run(tests)
 
 
 main()
