@@ -209,6 +209,8 @@ static struct geometry shape_batch(struct ps_batch *b, const struct ps_shape *sh
     const uint64_t most = shape->n_blocks != 0 ? shape->n_blocks : INT32_MAX;
     const uint32_t ring = chunk * shape->n_slots;
 
+    ps_assert(ring <= PS_RING_MAX);
+
     /* At least one block, which writes the ledgers of empty tensors. */
     return (struct geometry){(unsigned)(n_units > most ? most
                                         : n_units > 0  ? n_units

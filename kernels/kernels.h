@@ -18,7 +18,8 @@ struct ps_shape {
     /* Powers of two. What a block moves at a time: a page at most, and a 32nd of one at least. */
     uint32_t unit_bytes;
     uint32_t chunk_bytes; /* loaded at once; a unit at most */
-    uint32_t n_slots;     /* chunks of the ring, 2 to PS_CHUNKS_MAX; one of them is being stored */
+    /* Chunks of the ring, PS_RING_MAX bytes at most: 2 to PS_CHUNKS_MAX; one of them is being stored. */
+    uint32_t n_slots;
 };
 
 struct ps_shapes {

@@ -47,6 +47,7 @@
 #define PS_PARTS_MAX                                                                               \
     32 /* units of a page; a stash that looks for host pages or beyond rows has one */
 #define PS_CHUNKS_MAX 16
+#define PS_RING_MAX   (40u << 10) /* what any device gives a block unasked, 48 KiB, less what is static */
 #define PS_PAGES_MAX  0xffffff /* of one tensor: a ledger counts in 24 bits */
 
 struct ps_page_entry {

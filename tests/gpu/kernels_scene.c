@@ -462,7 +462,9 @@ struct ps_kernels any_shape(const struct ps_kernels *k)
         blocks[random_word() % 4],
         512u << random_word() % 13,
         chunk,
-        2 + (uint32_t)(random_word() % (chunk > 2048 ? 2 : 15)),
+        2 + (uint32_t)(random_word() % (chunk > 8192   ? 1
+                                        : chunk > 2048 ? 2
+                                                       : PS_CHUNKS_MAX - 1)),
     };
 
     if (random_word() % 4 != 0) {

@@ -83,13 +83,20 @@ CUresult sim_launch_make(struct sim_stream *s, const struct sim_func *f, const u
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(struct sim_thread *t, CUfunction handle, const unsigned dims[6],
+/* Without opting in, which no function of simcuda does. */
+#define SHARED_BYTES_MAX 49152
+
+/* dims[6]: bytes of dynamic shared memory, which simcuda's kernels do not look at. */
+static CUresult launch(struct sim_thread *t, CUfunction handle, const unsigned dims[7],
                        CUstream hStream, void **params, void **extra)
 {
     struct sim_func *f;
     struct sim_stream *s;
     struct sim_op *op;
     CUresult result = sim_func_check(handle, &f);
+    if (result == CUDA_SUCCESS && dims[6] > SHARED_BYTES_MAX) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     if (result == CUDA_SUCCESS) {
         result = sim_stream_get(t, hStream, &s);
     }
@@ -107,8 +114,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 void **extra)
 {
     SIM_ENTER(0, t);
-    (void)sharedMemBytes;
-    const unsigned dims[6] = {gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ};
+    const unsigned dims[7] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
+                              blockDimY, blockDimZ, sharedMemBytes};
     return sim_leave(launch(t, f, dims, hStream, kernelParams, extra));
 }
 
@@ -120,8 +127,8 @@ CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
                                            CUstream hStream, void **kernelParams)
 {
     SIM_ENTER(0, t);
-    (void)sharedMemBytes;
-    const unsigned dims[6] = {gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ};
+    const unsigned dims[7] = {gridDimX,  gridDimY,  gridDimZ,      blockDimX,
+                              blockDimY, blockDimZ, sharedMemBytes};
     return sim_leave(launch(t, f, dims, hStream, kernelParams, NULL));
 }
 
@@ -132,7 +139,8 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
     if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    const unsigned dims[6] = {config->gridDimX,  config->gridDimY,  config->gridDimZ,
-                              config->blockDimX, config->blockDimY, config->blockDimZ};
+    const unsigned dims[7] = {config->gridDimX,      config->gridDimY,  config->gridDimZ,
+                              config->blockDimX,     config->blockDimY, config->blockDimZ,
+                              config->sharedMemBytes};
     return sim_leave(launch(t, f, dims, config->hStream, kernelParams, extra));
 }
