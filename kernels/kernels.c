@@ -113,7 +113,7 @@ static bool rows_check(const struct ps_batch *b, const struct ps_batch_item *ite
 {
     const bool narrow = (item->rows_kind & PS_ROWS_I32) != 0;
 
-    return item->rows == 0 ? (item->rows_kind & ~PS_ITEM_KNOWN) == 0
+    return item->rows == 0 ? (item->rows_kind & ~(PS_ITEM_KNOWN | PS_ITEM_COMPARE)) == 0
                            : item->rows % (narrow ? sizeof(int32_t) : sizeof(int64_t)) == 0 &&
                                  item->unit_bytes > 0 && item->unit_shift < 32 &&
                                  ((item->rows_kind & PS_ROWS_TRUSTED) != 0 || b->outcomes != 0);

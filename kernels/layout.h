@@ -96,6 +96,11 @@ struct ps_row_outcome {
 #define PS_ROWS_SECOND 8u /* not trusted: handed out with PS_ROWS_FILL(1) */
 /* The flags are right when a restore begins: it need not write zeros to pages that are flagged 0. */
 #define PS_ITEM_KNOWN 16u
+/*
+ * A restore reads what lies where a uniform page belongs, and writes only what differs: for memory that is read faster
+ * than written while it holds zeros.
+ */
+#define PS_ITEM_COMPARE 32u
 
 /*
  * One tensor of a batch, or a part of one. Addresses are device addresses. counts, ledger and seq are for stash only;

@@ -121,17 +121,21 @@ PS_THIN_KERNEL1(ps_restore, struct ps_batch, batch)
     }
     for (uint32_t i = 0; i < s.end;) {
         const struct unit *const u = &s.units[i % UNITS];
-        const uint32_t left = u->kind == UNIT_MOVE ? u->bytes - offset : 0;
+        const uint32_t left = left_of(u, offset);
         const uint32_t n = left < pipe_chunk_bytes(&p) ? left : pipe_chunk_bytes(&p);
 
         if (offset == 0) {
             PS_YIELD();
         }
         pipe_wait(&p);
-        if (u->kind == UNIT_FILL) {
+        if (u->kind == UNIT_FILL || (u->kind == UNIT_COMPARE && n != 0)) {
             const struct ps_page_entry *const entry = entry_of(u);
             const struct ps_vec word = {entry->word[0], entry->word[1]};
-            pipe_fill(&p, u->data, u->bytes, word);
+            if (u->kind == UNIT_FILL) {
+                pipe_fill(&p, u->data, u->bytes, word);
+            } else if (!chunk_is_uniform(pipe_chunk(&p), n / 16, word)) {
+                pipe_fill(&p, u->data + offset, n, word);
+            }
         } else if (n != 0) {
             pipe_store(&p, u->data + offset, n);
         }

@@ -29,7 +29,8 @@ enum unit_kind {
     UNIT_NONE, /* nothing is read or written: behind the item's end, dead, or known to be zero */
     UNIT_DEAD, /* stash: beyond the rows */
     UNIT_MOVE,
-    UNIT_FILL, /* restore: of the entry's word */
+    UNIT_FILL,    /* restore: of the entry's word */
+    UNIT_COMPARE, /* restore: the same, where it is anything else */
 };
 
 struct unit {
@@ -236,7 +237,7 @@ PS_DEVICE void find_restore_unit(const struct ps_batch *b, uint32_t i, struct un
     }
     if (page == PS_PAGE_UNIFORM) {
         zero = entry->word[0] == 0 && entry->word[1] == 0;
-        u->kind = UNIT_FILL;
+        u->kind = !known && (item->rows_kind & PS_ITEM_COMPARE) != 0 ? UNIT_COMPARE : UNIT_FILL;
         if (zero && known && ((const uint8_t *)ps_address(item->flags))[u->page] == 0) {
             u->kind = UNIT_NONE;
         }
@@ -252,14 +253,19 @@ PS_DEVICE void find_restore_unit(const struct ps_batch *b, uint32_t i, struct un
 
 /* ---- chunks ---- */
 
+/* What of the unit has yet to come through the ring, once `offset` of it has. */
+PS_DEVICE uint32_t left_of(const struct unit *u, uint32_t offset)
+{
+    return u->kind == UNIT_MOVE || u->kind == UNIT_COMPARE ? u->bytes - offset : 0;
+}
+
 /* The next chunk of this block's units is on its way, if there is one: a unit has at least one. */
 PS_DEVICE void load_chunk(const struct unit *u, struct pipe *p, struct feed *f, uint64_t from)
 {
-    const bool moves = u->kind == UNIT_MOVE && u->bytes != 0;
-    const uint32_t left = moves ? u->bytes - f->offset : 0;
+    const uint32_t left = left_of(u, f->offset);
     const uint32_t n = left < pipe_chunk_bytes(p) ? left : pipe_chunk_bytes(p);
 
-    pipe_load(p, moves ? from + f->offset : 0, n);
+    pipe_load(p, n != 0 ? from + f->offset : 0, n);
     f->offset += n;
     if (n == left) {
         f->unit++;
@@ -335,7 +341,7 @@ PS_DEVICE void feed_restore(const struct ps_batch *b, struct shared *s, struct p
         PS_SYNC_WARP();
     }
     const struct unit *u = &s->units[f->unit % UNITS];
-    load_chunk(u, p, f, u->pool);
+    load_chunk(u, p, f, u->kind == UNIT_COMPARE ? u->data : u->pool);
 }
 
 /* Fills the ring. The pages' numbers are asked for while the data is on its way. */

@@ -90,6 +90,8 @@ CUresult ps_touch_pin(struct ps_touches *t, CUstream stream);
 /* Called for cuMemAllocAsync (and FromPool on the device's default pool) before the real one. True: *ptr_p is ours,
  * done. False: not in a region, too small, capturing, or no memory: call the real function. */
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream);
+/* False: ps_engine_alloc would be; it counts as seen and need not be called. Makes no driver call, takes no lock. */
+bool ps_engine_alloc_concerns(void);
 /*
  * The next ps_engine_alloc on this thread is the last one once more: the driver could not serve it either. False: that
  * would not do, there is none.

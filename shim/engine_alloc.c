@@ -282,6 +282,18 @@ static CUcontext stream_context(CUstream stream, CUcontext current)
     return ctx;
 }
 
+/* Most of a job's allocations: no region is open, and nobody wants to know. The driver is not asked of the pool then. */
+bool ps_engine_alloc_concerns(void)
+{
+    const struct ps_thread *th = ps_switched_on() ? ps_thread_self() : NULL;
+    if ((th != NULL && th->stack.open_depth != 0) ||
+        atomic_load_explicit(&ps_learn_watching, memory_order_relaxed) > 0) {
+        return true;
+    }
+    ps_count(async_allocs_seen, 1);
+    return false;
+}
+
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     ps_count(async_allocs_seen, 1);

@@ -234,6 +234,7 @@ struct ps_engine {
     uint64_t granularity;
     bool primary;            /* the device's primary context */
     bool rdma;               /* memory is made fit for GPUDirect RDMA */
+    bool compressible;       /* the device can keep memory compressed, and lanes shall be */
     CUstream stash_stream;   /* low priority */
     CUstream drop_stream;    /* low priority; no job stream ever waits for it */
     CUstream restore_stream; /* high priority; restores that no stream of the job can carry */
@@ -367,6 +368,10 @@ void ps_memory_trim_pool(const struct ps_engine *e);
 void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t);
 CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
                           CUmemGenericAllocationHandle *handle_p);
+/* The same, compressible if the device can, no peer reads it, and it stays as fit for RDMA as all else. */
+CUresult ps_memory_create_compressible(struct ps_engine *e, uint64_t bytes,
+                                       CUmemGenericAllocationHandle *handle_p,
+                                       bool *compressible_p);
 /* Once more if it fails; counts and says so. */
 CUresult ps_memory_unmap(uint64_t base, uint64_t bytes);
 /* The same for the first bytes of a tensor's place; notes what is stuck. */

@@ -486,6 +486,12 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 
 /* ---- in ---- */
 
+/* Most of what lies there is what belongs there: backward seldom writes what it was saved for. */
+static bool reads_faster(const struct ps_tensor *t)
+{
+    return t->place != NULL && !t->place->aside && t->place->tail->compressible;
+}
+
 static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                      struct ps_batch *b)
 {
@@ -494,6 +500,7 @@ static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint
     for (uint32_t i = 0; i < n; i++) {
         tail_item(e, t[i], t[i]->copy, &b->items[i]);
         b->items[i].rows_kind |= t[i]->flags_known ? PS_ITEM_KNOWN : 0;
+        b->items[i].rows_kind |= reads_faster(t[i]) ? PS_ITEM_COMPARE : 0;
     }
 }
 

@@ -45,6 +45,9 @@ static bool take_over(CUdeviceptr *ptr_p, size_t bytes, CUmemoryPool pool, CUstr
     if (ptr_p == NULL || bytes == 0 || !ps_paging()) {
         return false;
     }
+    if (!again && !ps_engine_alloc_concerns()) {
+        return false;
+    }
     if (!is_default_pool(pool)) {
         ps_engine_note_alloc(bytes);
         return false;

@@ -262,16 +262,45 @@ void ps_memory_take(struct ps_engine *e, const uint32_t n[PS_N_CLASSES], uint64_
     }
 }
 
+static void describe(const struct ps_engine *e, CUmemAllocationProp *prop)
+{
+    memset(prop, 0, sizeof(*prop));
+    prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop->location.id = e->device;
+    prop->allocFlags.gpuDirectRDMACapable = e->rdma ? 1 : 0;
+}
+
 CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
                           CUmemGenericAllocationHandle *handle_p)
 {
     CUmemAllocationProp prop;
-    memset(&prop, 0, sizeof(prop));
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = e->device;
-    prop.allocFlags.gpuDirectRDMACapable = e->rdma ? 1 : 0;
+    describe(e, &prop);
     return ps_driver.cuMemCreate(handle_p, bytes, &prop, 0);
+}
+
+CUresult ps_memory_create_compressible(struct ps_engine *e, uint64_t bytes,
+                                       CUmemGenericAllocationHandle *handle_p,
+                                       bool *compressible_p)
+{
+    CUmemAllocationProp prop;
+    *compressible_p = false;
+    if (!e->compressible || atomic_load_explicit(&e->n_peers, memory_order_relaxed) > 0) {
+        return ps_memory_create(e, bytes, handle_p);
+    }
+    describe(e, &prop);
+    prop.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+    if (ps_driver.cuMemCreate(handle_p, bytes, &prop, 0) != CUDA_SUCCESS) {
+        return ps_memory_create(e, bytes, handle_p);
+    }
+    /* What was made may be less than what was asked for. */
+    if (ps_driver.cuMemGetAllocationPropertiesFromHandle(&prop, *handle_p) == CUDA_SUCCESS &&
+        (prop.allocFlags.gpuDirectRDMACapable != 0) == e->rdma) {
+        *compressible_p = prop.allocFlags.compressionType == CU_MEM_ALLOCATION_COMP_GENERIC;
+        return CUDA_SUCCESS;
+    }
+    ps_driver.cuMemRelease(*handle_p);
+    return ps_memory_create(e, bytes, handle_p);
 }
 
 CUresult ps_memory_access(const struct ps_engine *e, uint64_t base, uint64_t bytes)

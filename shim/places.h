@@ -30,6 +30,7 @@ struct ps_tensor;
 struct ps_lane_slot {
     CUmemGenericAllocationHandle handle;
     uint64_t bytes;
+    bool compressible;         /* it is read faster than written while it holds zeros */
     uint64_t flags;            /* device address: a byte a page, 0: zero */
     struct ps_tensor *owner;   /* whose tail is in it */
     struct ps_fence *ready[2]; /* no owner: what the last one's end is behind */

@@ -149,7 +149,8 @@ static bool make_lanes(struct ps_engine *e, struct ps_places *p)
     for (uint32_t i = 0; i < p->plan.n_lanes * p->plan.n_slots; i++) {
         struct ps_lane_slot *s = &p->slots[i];
         s->bytes = p->plan.slot_bytes[i % p->plan.n_slots];
-        if (s->bytes > 0 && ps_memory_create(e, s->bytes, &s->handle) != CUDA_SUCCESS) {
+        if (s->bytes > 0 && ps_memory_create_compressible(e, s->bytes, &s->handle,
+                                                          &s->compressible) != CUDA_SUCCESS) {
             s->bytes = 0;
             return false;
         }

@@ -64,6 +64,8 @@ const struct ps_option ps_option_table[] = {
         "Rows that the job's buffers have room for over balanced rows, where ranges do not tell."),
     ROW("PLAN", plan, bool, "y", NULL, 0, 0,
         "Learn the steps of the job and follow a plan; n: stash by fixed rules, as in the first steps."),
+    ROW("COMPRESS", compress, bool, "y", NULL, 0, 0,
+        "Let the device keep what tensors of a plan share compressed on the way to its memory, where it can."),
     ROW("KEEP_ALLOCATOR", keep_allocator, bool, "n", NULL, 0, 0,
         "Leave PyTorch's allocator setting alone; its own allocator hides tensors from us."),
     ROW("LOG_LEVEL", log_level, enum, "warn", level_names, 0, 0, "What is worth a line."),

@@ -47,6 +47,7 @@ struct ps_options {
     int64_t factor_cpu;             /* PAGEDSTASH_BUFFER_SIZE_FACTOR_CPU, or PS_FACTOR_AUTO */
     int64_t capacity_factor;        /* PAGEDSTASH_CAPACITY_FACTOR, or PS_FACTOR_AUTO */
     bool plan;                      /* PAGEDSTASH_PLAN: learn the steps and follow a plan */
+    bool compress;                  /* PAGEDSTASH_COMPRESS: lanes are compressible memory */
     bool keep_allocator;            /* PAGEDSTASH_KEEP_ALLOCATOR: leave PyTorch's setting alone */
     enum ps_log_level log_level;    /* PAGEDSTASH_LOG_LEVEL */
     char log_file[PS_OPT_TEXT_MAX]; /* PAGEDSTASH_LOG_FILE: empty = stderr; %h %p %r */

@@ -56,10 +56,10 @@ static void check_clean(struct scene *s, const struct ps_kernels *k, const struc
     check_region(s, "a clean leaves pages alone that are not flagged");
 }
 
-static void set_known(struct scene *s, bool known)
+static void set_kind(struct scene *s, uint32_t kind)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        s->batch.items[i].rows_kind = known ? PS_ITEM_KNOWN : 0;
+        s->batch.items[i].rows_kind = kind;
     }
 }
 
@@ -68,7 +68,7 @@ static void check_known(struct scene *s, const struct ps_kernels *k, const struc
 {
     const struct ps_kernels shaped = any_shape(k);
 
-    set_known(s, true);
+    set_kind(s, PS_ITEM_KNOWN);
     MUST(ps_kernels_clean(&drv, k, st->in, &s->batch));
     MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_FAST));
     MUST(drv.cuStreamSynchronize(st->in));
@@ -80,11 +80,21 @@ static void check_known(struct scene *s, const struct ps_kernels *k, const struc
     check_flags(s);
     expect_zeros(s, true);
     check_region(s, "what is known to be zero is not written");
-    set_known(s, false);
+    set_kind(s, 0);
     expect_zeros(s, false);
     MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_FAST));
     MUST(drv.cuStreamSynchronize(st->in));
     check_region(s, "what nobody knows is written");
+    set_kind(s, PS_ITEM_COMPARE);
+    MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_QUIET));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "what is right already stays so");
+    poison_some(s, st->in);
+    MUST(ps_kernels_restore(&drv, &shaped, st->in, &s->batch, PS_QUIET));
+    MUST(drv.cuStreamSynchronize(st->in));
+    check_region(s, "what differs is written");
+    check_flags(s);
+    set_kind(s, 0);
 }
 
 /* Out on one stream, back on another, as the engine does. */

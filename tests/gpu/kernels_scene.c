@@ -445,6 +445,21 @@ void poison(const struct scene *s, CUstream stream)
     }
 }
 
+void poison_some(const struct scene *s, CUstream stream)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const uint64_t bytes = s->tensors[i].bytes;
+
+        for (int k = 0; k < 4; k++) {
+            const uint64_t from = random_word() % (bytes / 16) * 16;
+            const uint64_t most = bytes - from < 2 * s->page_bytes ? bytes - from : 2 * s->page_bytes;
+
+            MUST(drv.cuMemsetD32Async(s->region + s->tensors[i].offset + from, POISON_WORD,
+                                      (random_word() % (most / 16) + 1) * 4, stream));
+        }
+    }
+}
+
 void scene_host(struct scene *s, bool with)
 {
     s->batch.host_list = with ? s->list[1] : 0;

@@ -86,6 +86,8 @@ struct ps_kernels any_shape(const struct ps_kernels *k);
 /* New sequence numbers; the ledgers say nothing. */
 void next_seq(struct scene *s);
 void poison(const struct scene *s, CUstream stream);
+/* Pieces of any length, here and there. */
+void poison_some(const struct scene *s, CUstream stream);
 /* What must be everywhere after a clean of the flags that a stash or restore left. */
 void expect_cleaned(struct scene *s);
 void expect_poison(struct scene *s);

@@ -249,7 +249,7 @@ START_TEST(what_is_large_is_not_launched_as_if_it_were_small)
 
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
     k.n_multiprocessors = 2;
-    k.out.fast = (struct ps_shape){10, 65536, 65536, 5};
+    k.out.fast = (struct ps_shape){10, 65536, 8192, 5};
     k.out.small = (struct ps_shape){10, 4096, 4096, 4};
     k.out.host = (struct ps_shape){10, 4096, 4096, 6};
     k.in.quiet = (struct ps_shape){10, 4096, 4096, 3};
