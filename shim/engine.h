@@ -40,29 +40,35 @@ static inline bool ps_in_window(uint64_t address)
 /* ---- touches: the addresses that one driver call names ---- */
 #define PS_TOUCH_INLINE 32
 struct ps_touches {
-    unsigned n;
+    uint64_t last;     /* address of the window that was looked at; 0: none was */
+    unsigned n;        /* addresses listed: they named tensors when they were looked at */
     unsigned capacity; /* PS_TOUCH_INLINE while `more` is NULL */
-    bool entered;
     uint64_t inline_addr[PS_TOUCH_INLINE];
     uint64_t *more;                     /* malloc'ed list once the inline one is full */
     void *inline_held[PS_TOUCH_INLINE]; /* engine's: tensors pinned between enter and leave */
     void **held;
     unsigned n_held;
-    uint64_t key; /* engine's: of the stream, or 0 */
+    unsigned n_stale; /* addresses of the window that named none, not counted yet */
+    uint64_t key;     /* engine's: of the stream, or 0 */
 };
 
 /* Cheap; call on the stack. */
 static inline void ps_touches_init(struct ps_touches *t)
 {
+    t->last = 0;
     t->n = 0;
     t->capacity = PS_TOUCH_INLINE;
-    t->entered = false;
     t->more = NULL;
     t->held = t->inline_held;
     t->n_held = 0;
+    t->n_stale = 0;
     t->key = 0;
 }
-/* Adds one address if it lies in the window (duplicates of the last one are dropped). */
+/*
+ * Adds one address if it names a tensor. One in the window that names none is stale: it is only counted, by
+ * ps_touch_enter or ps_touch_pin. Duplicates of the last one are dropped. No lock: what the job may use names a tensor
+ * for every thread that was told of it (window.h).
+ */
 void ps_touches_add(struct ps_touches *t, uint64_t address);
 /* Adds the first and the last byte of [address, address + bytes). */
 void ps_touches_add_range(struct ps_touches *t, uint64_t address, uint64_t bytes);
@@ -71,7 +77,8 @@ void ps_touches_add_range(struct ps_touches *t, uint64_t address, uint64_t bytes
  * Before the job's call: every tensor named becomes resident, in order before what `stream` does next, and is
  * pinned until ps_touch_leave. Returns CUDA_SUCCESS, or the driver's own error if data could not be brought back:
  * the wrapper then returns it without making the call (and must not call leave).
- * With t->n == 0 both do nothing. Never waits on the host unless memory is exhausted.
+ * With t->n == 0 both do nothing, but that stale addresses are counted, and take no lock. Never waits on the host
+ * unless memory is exhausted.
  */
 CUresult ps_touch_enter(struct ps_touches *t, CUstream stream);
 /* After the job's call. Records foreign and per-thread streams at once; frees the list. */

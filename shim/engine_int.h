@@ -3,9 +3,10 @@
  * The engine's own structures, shared by engine*.c, memory.c, pagepool.c and observe.c. One engine a context.
  *
  * One lock, ps_lock, guards everything here, the window and the fences; one condition, ps_moved, tells that a tensor
- * left PS_MOVING. The lock is held across our own enqueues (record, wait, launch, fill), so that nobody sees a
- * half-made transition, and never across the job's call nor a call of ours that allocates, maps, loads or waits: a
- * tensor that such a call is about is PS_MOVING meanwhile and belongs to the thread that set that.
+ * left PS_MOVING. (Whether an address names any tensor is told without it: window.h.) The lock is held across our own
+ * enqueues (record, wait, launch, fill), so that nobody sees a half-made transition, and never across the job's call
+ * nor a call of ours that allocates, maps, loads or waits: a tensor that such a call is about is PS_MOVING meanwhile
+ * and belongs to the thread that set that.
  */
 #ifndef PS_SHIM_ENGINE_INT_H
 #define PS_SHIM_ENGINE_INT_H

@@ -10,6 +10,10 @@
  * only the kernel before it was told of names nothing of ours: so until the next boundary it is recorded again after
  * each call in that stream.
  *
+ * Words of parameters that name nothing any more are many (what a stack held, in structures that are filled in part).
+ * They are told from others without the lock, when they are collected, so that a call with no other words takes none.
+ * What did name a tensor then is looked up once more under the lock: another thread may have freed it meanwhile.
+ *
  * Any thread. Lock: taken here, never held across the job's call.
  */
 #include <errno.h>
@@ -29,7 +33,12 @@ static uint64_t *addresses(struct ps_touches *t)
 
 void ps_touches_add(struct ps_touches *t, uint64_t address)
 {
-    if (!ps_in_window(address) || (t->n > 0 && addresses(t)[t->n - 1] == address)) {
+    if (!ps_in_window(address) || address == t->last) {
+        return;
+    }
+    t->last = address;
+    if (!ps_window_names(address)) {
+        t->n_stale++;
         return;
     }
     if (t->n == t->capacity) {
@@ -55,6 +64,15 @@ void ps_touches_add_range(struct ps_touches *t, uint64_t address, uint64_t bytes
     }
     ps_touches_add(t, address);
     ps_touches_add(t, address + bytes - 1);
+}
+
+/* Once a call. */
+static void count_stale(struct ps_touches *t)
+{
+    if (t->n_stale != 0) {
+        ps_count(stale_touches, t->n_stale);
+        t->n_stale = 0;
+    }
 }
 
 static void end_list(struct ps_touches *t)
@@ -589,12 +607,12 @@ static bool leave_at_hand(struct ps_touches *t, CUstream stream)
 
 CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
 {
+    count_stale(t);
     if (t->n == 0) {
         return CUDA_SUCCESS;
     }
     t->key = key_at_hand(stream);
     if (enter_at_hand(t)) {
-        t->entered = true;
         return CUDA_SUCCESS;
     }
     struct ps_guard guard;
@@ -609,15 +627,13 @@ CUresult ps_touch_enter(struct ps_touches *t, CUstream stream)
     ps_guard_leave(&guard);
     if (r != CUDA_SUCCESS) {
         end_list(t);
-    } else {
-        t->entered = true;
     }
     return r;
 }
 
 void ps_touch_leave(struct ps_touches *t, CUstream stream)
 {
-    if (!t->entered) {
+    if (t->n == 0) {
         return;
     }
     if (leave_at_hand(t, stream)) {
@@ -645,6 +661,7 @@ void ps_touch_leave(struct ps_touches *t, CUstream stream)
 CUresult ps_touch_pin(struct ps_touches *t, CUstream stream)
 {
     (void)stream;
+    count_stale(t);
     if (t->n == 0) {
         return CUDA_SUCCESS;
     }

@@ -45,13 +45,14 @@ CUresult ps_hook_no_driver(void);
 
 /*
  * Makes the tensors of both lists resident, in order before what `stream` does next; pins them
- * while it is capturing.
+ * while it is capturing. Where nothing but stale words was found, it only counts those.
  */
 CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CUstream stream);
 static inline CUresult ps_hook_begin(struct ps_touches *touch, struct ps_touches *pin,
                                      CUstream stream)
 {
-    return touch->n == 0 && pin->n == 0 ? CUDA_SUCCESS : ps_hook_begin_slow(touch, pin, stream);
+    return touch->last == 0 && pin->last == 0 ? CUDA_SUCCESS
+                                              : ps_hook_begin_slow(touch, pin, stream);
 }
 static inline void ps_hook_end(struct ps_touches *touch, CUstream stream)
 {

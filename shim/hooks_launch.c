@@ -32,20 +32,18 @@ bool ps_hook_capturing(CUstream stream)
 
 CUresult ps_hook_begin_slow(struct ps_touches *touch, struct ps_touches *pin, CUstream stream)
 {
-    CUresult r = CUDA_SUCCESS;
-    bool entered = false;
+    CUresult r;
 
     if (touch->n != 0 && ps_hook_capturing(stream)) {
         r = ps_touch_pin(touch,
                          stream); /* the node names the address for as long as the graph lives */
         ps_touches_init(touch);
-    } else if (touch->n != 0) {
+    } else {
         r = ps_touch_enter(touch, stream);
-        entered = r == CUDA_SUCCESS;
     }
-    if (r == CUDA_SUCCESS && pin->n != 0) {
+    if (r == CUDA_SUCCESS) {
         r = ps_touch_pin(pin, stream);
-        if (r != CUDA_SUCCESS && entered) {
+        if (r != CUDA_SUCCESS && touch->n != 0) {
             ps_touch_leave(touch, stream);
         }
     }

@@ -154,7 +154,7 @@ static CUresult pin(const struct named *named, size_t n)
     for (size_t i = 0; i < n; i++) {
         ps_scan_range(&t, named[i].address, 1);
     }
-    return t.n != 0 ? ps_touch_pin(&t, n > 0 ? named[0].stream : CU_STREAM_LEGACY) : CUDA_SUCCESS;
+    return ps_touch_pin(&t, n > 0 ? named[0].stream : CU_STREAM_LEGACY);
 }
 
 /* The touches of one stream of what is named. */
@@ -302,7 +302,7 @@ static bool register_buffer(const void *buffer, size_t bytes)
     if (watched()) {
         ps_scan_range(&t, (uint64_t)(uintptr_t)buffer, bytes);
     }
-    return t.n == 0 || ps_touch_pin(&t, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+    return ps_touch_pin(&t, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
 #include "shim/nccl.def"

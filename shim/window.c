@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reserved window; see window.h. The map from granules to tensors is an array of pointers in lazily touched
- * memory (8 bytes for each 2 MiB of window on a GPU). Guarded by the engine's lock, but for the two atomics.
+ * memory (8 bytes for each 2 MiB of window on a GPU). Guarded by the engine's lock, but for the two atomics and for the
+ * map's elements: these are written under the lock and read by any thread. The map is made once and never moved nor
+ * given back; who holds no lock compares its elements with NULL and follows none.
  */
 #include "shim/window.h"
 
@@ -30,8 +32,10 @@ _Atomic uint64_t ps_window_size;
 
 static struct {
     struct ps_ranges ranges;
-    struct ps_tensor **map;
+    _Atomic(struct ps_tensor *) *map; /* relaxed: nothing is read through it without the lock */
+    /* with map: written once, before ps_window_size */
     uint64_t base, size, granularity, gap;
+    unsigned shift; /* log2 of the bytes of an element: the largest power of two in a granule */
 } window;
 
 static uint64_t gap_for(uint64_t granularity)
@@ -72,8 +76,9 @@ enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
     }
     uint64_t first = base, size = bytes;
     cut_to_halves(&first, &size, granularity);
+    const unsigned shift = (unsigned)__builtin_ctzll(granularity);
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): the map's elements are pointers */
-    const size_t map_bytes = (size_t)(size / granularity * sizeof(*window.map));
+    const size_t map_bytes = (size_t)((size >> shift) * sizeof(*window.map));
     void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED || ps_ranges_init(&window.ranges, first, size) != PS_OK) {
@@ -89,6 +94,7 @@ enum ps_status ps_window_reserve(uint64_t bytes, uint64_t granularity)
     window.size = size;
     window.granularity = granularity;
     window.gap = gap_for(granularity);
+    window.shift = shift;
     /* Size last: a reader that sees the size sees the base (ps_in_window then merely misses until both are there). */
     atomic_store_explicit(&ps_window_base, first, memory_order_release);
     atomic_store_explicit(&ps_window_size, size, memory_order_release);
@@ -114,10 +120,10 @@ void ps_slot_give(const struct ps_slot *slot)
 
 void ps_window_name(const struct ps_slot *slot, struct ps_tensor *tensor)
 {
-    const uint64_t first = (slot->base - window.gap - window.base) / window.granularity;
-    const uint64_t count = (slot->bytes + 2 * window.gap) / window.granularity;
+    const uint64_t first = (slot->base - window.gap - window.base) >> window.shift;
+    const uint64_t count = (slot->bytes + 2 * window.gap) >> window.shift;
     for (uint64_t i = 0; i < count; i++) {
-        window.map[first + i] = tensor;
+        atomic_store_explicit(&window.map[first + i], tensor, memory_order_relaxed);
     }
 }
 
@@ -126,5 +132,13 @@ struct ps_tensor *ps_window_find(uint64_t address)
     if (address - window.base >= window.size) {
         return NULL;
     }
-    return window.map[(address - window.base) / window.granularity];
+    return atomic_load_explicit(&window.map[(address - window.base) >> window.shift],
+                                memory_order_relaxed);
+}
+
+bool ps_window_names(uint64_t address)
+{
+    /* Pairs with the store in ps_window_reserve; 0 in a forked child. */
+    return atomic_load_explicit(&ps_window_size, memory_order_acquire) != 0 &&
+           ps_window_find(address) != NULL;
 }

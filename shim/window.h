@@ -2,7 +2,8 @@
 /*
  * The one reserved window of addresses that every region tensor lives in, whatever its device or context. A slot is
  * a range of it with a gap on either side, so that `base - k` and one-past-end pointers still name the tensor: an
- * address in a gap belongs to the slot. ps_in_window (engine.h) needs no lock; everything here needs the engine's.
+ * address in a gap belongs to the slot. ps_in_window (engine.h) and ps_window_names need no lock; everything else here
+ * needs the engine's.
  */
 #ifndef PS_SHIM_WINDOW_H
 #define PS_SHIM_WINDOW_H
@@ -28,5 +29,11 @@ void ps_slot_give(const struct ps_slot *slot);
 void ps_window_name(const struct ps_slot *slot, struct ps_tensor *tensor);
 /* The tensor that the address names, or NULL. */
 struct ps_tensor *ps_window_find(uint64_t address);
+/*
+ * Whether ps_window_find would find one now. No lock. Never false of what the job may use: a thread that was told an
+ * address of a tensor, with the order that threads need to tell each other anything, sees that it is named, until it is
+ * freed. True may be over by the time the lock is taken.
+ */
+bool ps_window_names(uint64_t address);
 
 #endif

@@ -49,6 +49,7 @@ void ps_touches_add(struct ps_touches *t, uint64_t address)
     if (ps_in_window(address) && t->n < PS_TOUCH_INLINE &&
         (t->n == 0 || t->inline_addr[t->n - 1] != address)) {
         t->inline_addr[t->n++] = address;
+        t->last = address;
     }
 }
 
