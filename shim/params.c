@@ -165,6 +165,24 @@ static void scan_words(struct ps_touches *t, const unsigned char *data, size_t f
     }
 }
 
+/* The same of a stretch where some word may be such a half; few are. */
+static void scan_stretch(struct ps_touches *t, const unsigned char *p, size_t from, size_t end,
+                         const struct halves *h)
+{
+    const search_vec bias = (search_vec){0} + h->bias;
+    const search_mask last = (search_mask){0} + h->end;
+
+    for (; from + 16 <= end; from += 16) {
+        search_vec w;
+
+        memcpy(&w, p + from, sizeof(w));
+        if (any((search_mask)(w - bias) < last)) {
+            scan_words(t, p, from, from + 16);
+        }
+    }
+    scan_words(t, p, from, end);
+}
+
 static void scan_bytes(struct ps_touches *t, const unsigned char *p, size_t bytes,
                        const struct window *w)
 {
@@ -173,11 +191,11 @@ static void scan_bytes(struct ps_touches *t, const unsigned char *p, size_t byte
     size_t at = 0;
 
     while ((at = search_blocks(p, at, end, &h)) + BLOCK <= end) {
-        scan_words(t, p, at, at + BLOCK);
+        scan_stretch(t, p, at, at + BLOCK, &h);
         at += BLOCK;
     }
     if (at < end && (end < 16 || rest_hits(p, at, end, &h))) {
-        scan_words(t, p, at, end);
+        scan_stretch(t, p, at, end, &h);
     }
 }
 
@@ -332,7 +350,9 @@ static __attribute__((noinline)) void add_singles(struct ps_touches *t, void *co
 
         if (*values != NULL) {
             memcpy(&word, *values, sizeof(word));
-            ps_touches_add(t, word); /* if it is of the window */
+            if (ps_in_window(word)) {
+                ps_touches_add(t, word);
+            }
         }
     }
 }
