@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a launch costs the host more under the library than without it: the same launches, in blocks, by turns through
- * the preloaded library and past it, in one process that runs steps of a job in between. Launches that name a tensor
- * are counted by the library too, and must be as many as were made; and where a plan is said to be in force, the
- * library's metrics must say so.
+ * the preloaded library and past it, in one process that runs steps of a job in between. Launches that name a tensor,
+ * and stale words, are counted by the library too, and must be as many as were made; and where a plan is said to be in
+ * force, the library's metrics must say so.
  *
  * One thread. The program starts itself once more, with the library preloaded.
  */
@@ -22,13 +22,14 @@
 #include "tests/bench/launch/report.h"
 #include "tests/bench/launch/rig.h"
 
-#define REGION      "bench_experts"
-#define N_LAYERS    6
-#define STEPS_MAX   16 /* by then a plan must be in force */
-#define CELLS_MAX   256
-#define BLOCK       32 /* well below what a stream takes before a launch waits */
-#define PAIRS_MAX   5000
-#define N_FORMS     4 /* kernelParams or extra, nothing or a tensor named */
+#define REGION    "bench_experts"
+#define N_LAYERS  6
+#define STEPS_MAX 16 /* by then a plan must be in force */
+#define CELLS_MAX 256
+#define BLOCK     32 /* well below what a stream takes before a launch waits */
+#define PAIRS_MAX 5000
+#define STALE_AT                                                                                   \
+    ((CUdeviceptr)8 << 30) /* beyond a tensor: in the window, and nothing is ever there */
 #define MARK_CHILD  "PS_LAUNCH_COST_CHILD"
 #define FACTOR_NONE 0
 
@@ -46,8 +47,9 @@ struct bench {
     struct bench_report report;
     struct bench_cell cells[CELLS_MAX];
     void *kernel_params[512];
-    uint64_t hits; /* launches through the library that named a tensor */
-    bool planless; /* no plan was in force where one should be measured */
+    uint64_t hits;  /* launches through the library that named a tensor */
+    uint64_t stale; /* stale words in those that were made through it */
+    bool planless;  /* no plan was in force where one should be measured */
 };
 
 /* ---- one cell ---- */
@@ -70,8 +72,11 @@ static void fill_params(struct bench *b, const struct bench_cell *c, CUdeviceptr
     for (size_t i = 0; i < n_words; i++) {
         words[i] = b->rig.source + i % 512 * 8;
     }
-    if (c->hit) {
+    if (c->named == BENCH_TENSOR) {
         words[n_words - 1] = tensor;
+    }
+    for (size_t i = 0; c->named == BENCH_STALE && i < bench_stale_words(c->shape); i++) {
+        words[n_words - 1 - i] = tensor + STALE_AT + i * 8;
     }
     for (size_t i = 0; i < shape->n_params; i++) {
         b->kernel_params[i] = b->params + i * shape->size;
@@ -100,7 +105,8 @@ static int64_t time_block(struct bench *b, const struct bench_cell *c, bool hook
     const int64_t to = now_ns();
 
     bench_ok(r, bench_shapes[c->shape].name);
-    b->hits += hooked && c->hit ? BLOCK : 0;
+    b->hits += hooked && c->named == BENCH_TENSOR ? BLOCK : 0;
+    b->stale += hooked && c->named == BENCH_STALE ? BLOCK * bench_stale_words(c->shape) : 0;
     return (to - from) / BLOCK;
 }
 
@@ -132,17 +138,21 @@ static void measure_cell(struct bench *b, struct bench_cell *c, CUdeviceptr tens
  */
 static void measure(struct bench *b, const char *situation, CUdeviceptr tensor, CUstream stream)
 {
-    for (unsigned k = 0; k < BENCH_N_SHAPES * N_FORMS; k++) {
-        const enum bench_shape_id shape = (enum bench_shape_id)(k / N_FORMS);
-        const bool extra = k % N_FORMS >= 2;
+    static const enum bench_named order[BENCH_N_NAMED] = {BENCH_TENSOR, BENCH_NOTHING, BENCH_STALE};
+
+    for (unsigned k = 0; k < BENCH_N_SHAPES * 2 * BENCH_N_NAMED; k++) {
+        const enum bench_shape_id shape = (enum bench_shape_id)(k / (2 * BENCH_N_NAMED));
+        const bool extra = k / BENCH_N_NAMED % 2 == 1;
 
         if (extra && bench_shapes[shape].n_params > 32) {
             continue;
         }
         struct bench_cell *const c = &b->cells[b->report.n++];
 
-        *c = (struct bench_cell){
-            .situation = situation, .shape = shape, .extra = extra, .hit = k % 2 == 0};
+        *c = (struct bench_cell){.situation = situation,
+                                 .shape = shape,
+                                 .extra = extra,
+                                 .named = order[k % BENCH_N_NAMED]};
         measure_cell(b, c, tensor, stream);
     }
 }
@@ -247,16 +257,15 @@ static void run_all(struct bench *b)
 }
 
 /* A launch that names a tensor and is not counted has cost nothing, and was not measured. */
-static bool counts_agree(const struct bench *b, uint64_t job_touches)
+static bool count_agrees(const char *counter, uint64_t made)
 {
-    const uint64_t touches = bench_metrics_counter("touches");
-    const uint64_t made = b->hits + job_touches;
+    const uint64_t counted = bench_metrics_counter(counter);
 
-    if (touches != made) {
-        fprintf(stderr, "launch_cost: %llu touches where %llu were made\n",
-                (unsigned long long)touches, (unsigned long long)made);
+    if (counted != made) {
+        fprintf(stderr, "launch_cost: %llu %s where %llu were made\n", (unsigned long long)counted,
+                counter, (unsigned long long)made);
     }
-    return touches == made;
+    return counted == made;
 }
 
 static int judge(const struct bench_report *r, unsigned factor)
@@ -298,9 +307,10 @@ static int run_child(const struct args *args)
         fprintf(stderr, "launch_cost: no plan was in force where one should be measured\n");
     }
     /* The job itself copies into each tensor once, and once out of it. */
-    const bool agree = counts_agree(&b, 2 * bench_metrics_counter("tensors"));
+    const bool touches = count_agrees("touches", b.hits + 2 * bench_metrics_counter("tensors"));
+    const bool stale = count_agrees("stale_touches", b.stale);
 
-    return b.planless || !agree ? EXIT_FAILURE : judge(&b.report, args->factor);
+    return b.planless || !touches || !stale ? EXIT_FAILURE : judge(&b.report, args->factor);
 }
 
 /* ---- the program ---- */

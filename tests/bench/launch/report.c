@@ -11,6 +11,11 @@
 
 #include "policy/base/json.h"
 
+#define STALE_WORDS 3
+
+static const char *const names_of[BENCH_N_NAMED] = {
+    [BENCH_NOTHING] = "nothing", [BENCH_TENSOR] = "tensor", [BENCH_STALE] = "stale"};
+
 static int compare(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -29,6 +34,13 @@ static size_t bytes_of(const struct bench_cell *c)
     return bench_shapes[c->shape].n_params * bench_shapes[c->shape].size;
 }
 
+size_t bench_stale_words(enum bench_shape_id shape)
+{
+    const size_t words = bench_shapes[shape].n_params * bench_shapes[shape].size / 8;
+
+    return words < STALE_WORDS ? words : STALE_WORDS;
+}
+
 int64_t bench_limit(const struct bench_cell *c)
 {
     const size_t bytes = bytes_of(c);
@@ -37,8 +49,8 @@ int64_t bench_limit(const struct bench_cell *c)
     if (strncmp(c->situation, "blocking", 8) == 0) {
         return INT64_MAX;
     }
-    /* A hit has no less to look at. */
-    const int64_t hit = c->hit ? 300 : 0;
+    /* A hit has no less to look at. Stale words are as good as none. */
+    const int64_t hit = c->named == BENCH_TENSOR ? 300 : 0;
     const int64_t scan = bytes <= 256 ? 80 : bytes <= 4096 ? 200 : 1000;
 
     return hit > scan ? hit : scan;
@@ -65,17 +77,16 @@ void bench_report_table(const struct bench_report *r)
         char limit[32];
 
         printf("%-22s %-14s %-12s %-8s %8lld %8lld %8lld %7lld..%-7lld %s\n", c->situation,
-               bench_shapes[c->shape].name, c->extra ? "extra" : "kernelParams",
-               c->hit ? "tensor" : "nothing", (long long)c->bare.p50, (long long)c->hooked.p50,
-               (long long)c->more.p50, (long long)c->more.p10, (long long)c->more.p90,
-               name_of_limit(c, limit));
+               bench_shapes[c->shape].name, c->extra ? "extra" : "kernelParams", names_of[c->named],
+               (long long)c->bare.p50, (long long)c->hooked.p50, (long long)c->more.p50,
+               (long long)c->more.p10, (long long)c->more.p90, name_of_limit(c, limit));
     }
 }
 
 /* The same situation, size up to 256 bytes, 4 KiB or 32 KiB, and kind of word. */
 static bool alike(const struct bench_cell *a, const struct bench_cell *b)
 {
-    return strcmp(a->situation, b->situation) == 0 && a->hit == b->hit &&
+    return strcmp(a->situation, b->situation) == 0 && a->named == b->named &&
            (bytes_of(a) <= 256) == (bytes_of(b) <= 256) &&
            (bytes_of(a) <= 4096) == (bytes_of(b) <= 4096);
 }
@@ -101,9 +112,8 @@ void bench_report_worst(const struct bench_report *r)
                    bytes_of(worst) <= 256    ? "256"
                    : bytes_of(worst) <= 4096 ? "4096"
                                              : "32760",
-                   worst->hit ? "tensor" : "nothing", (long long)worst->more.p50,
-                   (long long)worst->bare.p50, bench_shapes[worst->shape].name,
-                   name_of_limit(worst, limit));
+                   names_of[worst->named], (long long)worst->more.p50, (long long)worst->bare.p50,
+                   bench_shapes[worst->shape].name, name_of_limit(worst, limit));
         }
     }
 }
@@ -127,7 +137,7 @@ static void put_cell(struct ps_json *j, const struct bench_cell *c)
     ps_json_u64(j, "n_params", shape->n_params);
     ps_json_u64(j, "param_bytes", shape->n_params * shape->size);
     ps_json_string(j, "by", c->extra ? "extra" : "kernelParams");
-    ps_json_string(j, "names", c->hit ? "tensor" : "nothing");
+    ps_json_string(j, "names", names_of[c->named]);
     put_spread(j, "bare_ns", &c->bare);
     put_spread(j, "hooked_ns", &c->hooked);
     put_spread(j, "more_ns", &c->more);

@@ -13,11 +13,19 @@ struct bench_spread {
     int64_t p10, p50, p90;
 };
 
+/* What the last words of the parameters name. */
+enum bench_named {
+    BENCH_NOTHING,
+    BENCH_TENSOR, /* one of them: a tensor of ours */
+    BENCH_STALE,  /* bench_stale_words of them: addresses of the window where nothing lives */
+    BENCH_N_NAMED
+};
+
 struct bench_cell {
     const char *situation;
     enum bench_shape_id shape;
     bool extra; /* parameters by one packed buffer, not by kernelParams */
-    bool hit;   /* the last word of the parameters names a tensor of ours */
+    enum bench_named named;
     struct bench_spread bare, hooked;
     struct bench_spread more; /* hooked less bare, of blocks measured one after the other */
 };
@@ -30,6 +38,8 @@ struct bench_report {
     unsigned n;
 };
 
+/* As many as a launch of a training job has, if it has so many words. */
+size_t bench_stale_words(enum bench_shape_id shape);
 /* Sorts the values. */
 struct bench_spread bench_spread(int64_t *values, unsigned n);
 /* What a launch may cost more than the bare call, in ns; INT64_MAX: nothing is said. */
