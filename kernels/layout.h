@@ -47,8 +47,9 @@
 #define PS_PARTS_MAX                                                                               \
     32 /* units of a page; a stash that looks for host pages or beyond rows has one */
 #define PS_CHUNKS_MAX 16
-#define PS_RING_MAX   (40u << 10) /* what any device gives a block unasked, 48 KiB, less what is static */
-#define PS_PAGES_MAX  0xffffff /* of one tensor: a ledger counts in 24 bits */
+#define PS_RING_MAX                                                                                \
+    (40u << 10) /* what any device gives a block unasked, 48 KiB, less what is static */
+#define PS_PAGES_MAX 0xffffff /* of one tensor: a ledger counts in 24 bits */
 
 struct ps_page_entry {
     uint32_t page; /* page number in the pool, PS_PAGE_UNIFORM or PS_PAGE_DEAD */

@@ -317,9 +317,9 @@ static enum ps_status query_device(struct ps_engine *e)
     }
     e->rdma =
         attribute(e->device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
-    e->compressible =
-        ps_options.compress && ps_driver.cuMemGetAllocationPropertiesFromHandle != NULL &&
-        attribute(e->device, CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
+    e->compressible = ps_options.compress &&
+                      ps_driver.cuMemGetAllocationPropertiesFromHandle != NULL &&
+                      attribute(e->device, CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
     memset(&prop, 0, sizeof(prop));
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -280,8 +280,7 @@ CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
 }
 
 CUresult ps_memory_create_compressible(struct ps_engine *e, uint64_t bytes,
-                                       CUmemGenericAllocationHandle *handle_p,
-                                       bool *compressible_p)
+                                       CUmemGenericAllocationHandle *handle_p, bool *compressible_p)
 {
     CUmemAllocationProp prop;
     *compressible_p = false;

@@ -452,7 +452,8 @@ void poison_some(const struct scene *s, CUstream stream)
 
         for (int k = 0; k < 4; k++) {
             const uint64_t from = random_word() % (bytes / 16) * 16;
-            const uint64_t most = bytes - from < 2 * s->page_bytes ? bytes - from : 2 * s->page_bytes;
+            const uint64_t most =
+                bytes - from < 2 * s->page_bytes ? bytes - from : 2 * s->page_bytes;
 
             MUST(drv.cuMemsetD32Async(s->region + s->tensors[i].offset + from, POISON_WORD,
                                       (random_word() % (most / 16) + 1) * 4, stream));

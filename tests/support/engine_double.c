@@ -107,6 +107,11 @@ void ps_engine_alloc_left(CUdeviceptr ptr, size_t bytes, CUstream stream)
     (void)stream;
 }
 
+bool ps_engine_alloc_concerns(void)
+{
+    return true;
+}
+
 bool ps_engine_alloc(CUdeviceptr *ptr_p, size_t bytes, CUstream stream)
 {
     note("alloc %zu s%llx;", bytes, (unsigned long long)(uintptr_t)stream);
