@@ -4,8 +4,9 @@
 
 Plain is measured with cudaMallocAsync and with PyTorch's own allocator; the better one is what the stash is held
 against. Steps count from the one after the last change of plan on, memory (driver-reported, sampled every millisecond)
-as their maximum, time as their median. Sync-free jobs say only how long their last two thirds took together: a plan
-that is taken up within them is told as planned_late. Writes one JSON object, as it goes.
+as their maximum, time as the median over what the same step takes with and without. Sync-free jobs say only how long
+their last two thirds took together: a plan that is taken up within them is told as planned_late. Writes one JSON
+object, as it goes.
 
 The jobs of a batch make their parameters side by side, on the CPU; then each has the GPU, and the machine, for itself
 until it exits (jobs/turn.py).
@@ -154,7 +155,7 @@ def judge(steps, end, lines):
            "spread_ms": [min(s["ms"] for s in steady), max(s["ms"] for s in steady)],
            "peak_mib": max(s["used_mib"] for s in steady), "first_steady": start, "steps": len(steady),
            "learning_mib": max((s["used_mib"] for s in steps[:start]), default=0),
-           "learning_ms": [s["ms"] for s in steps[:start]], "loss": end["loss"]}
+           "learning_ms": [s["ms"] for s in steps[:start]], "steady_ms": [s["ms"] for s in steady], "loss": end["loss"]}
     if len(counters) > start + 1:
         n = len(counters) - 1 - start
         last, before = counters[-1], counters[start]
@@ -174,6 +175,17 @@ def keep():
     os.replace(a.out + ".new", a.out)
 
 
+def over(row, kind):
+    """The median of stash over plain, step by step: a step has as many rows in every run, another step has others."""
+    shares = []
+    for one in (r for r in row["stash"] if "failed" not in r):
+        for other in (r for r in row[kind] if "failed" not in r):
+            first = max(one["first_steady"], other["first_steady"])
+            mine, its = (r["steady_ms"][first - r["first_steady"]:] for r in (one, other))
+            shares += [x / y for x, y in zip(mine, its)]
+    return round(statistics.median(shares) - 1, 4) if shares else None
+
+
 def sum_up(row):
     """What the runs of a row come to, as far as they are done."""
     best = {}
@@ -183,8 +195,10 @@ def sum_up(row):
             best[kind] = [statistics.median(r["median_ms"] for r in good), max(r["peak_mib"] for r in good)]
     plain = [best[k] for k in ("plain", "own") if k in best]
     if plain and "stash" in best:
-        row["time_over_plain"] = round(best["stash"][0] / min(p[0] for p in plain) - 1, 4)
-        row["time_over_async"] = round(best["stash"][0] / best["plain"][0] - 1, 4) if "plain" in best else None
+        row["time_over_async"] = over(row, "plain")
+        row["time_over_own"] = over(row, "own")
+        both = [x for x in (row["time_over_async"], row["time_over_own"]) if x is not None]
+        row["time_over_plain"] = max(both, default=None)
         row["memory_mib"] = {"stash": best["stash"][1], "plain": min(p[1] for p in plain)}
     if any(r.get("planned_late") for r in row["stash"]):
         row["planned_late"] = True
@@ -197,7 +211,7 @@ def tell(row):
         notes.append("planned late")
     if "not_run" in row:
         notes.append("not run: " + " ".join(row["not_run"]))
-    print(row["name"], row["medians"], "time", row.get("time_over_plain"), row.get("time_over_async"),
+    print(row["name"], row["medians"], "time", row.get("time_over_plain"),
           "learning", [r.get("learning_mib") for r in row["stash"]],
           "first", [r.get("first_steady") for r in row["stash"]], *notes, flush=True)
 
