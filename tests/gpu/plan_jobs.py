@@ -31,7 +31,8 @@ JOB, TURN, EMPTIED = (os.path.join(HERE, "jobs", name) for name in ("moe12.py", 
 ASYNC, OWN = "backend:cudaMallocAsync", "expandable_segments:True"
 ONE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 THREADS = {"OMP_NUM_THREADS": "3"}  # six jobs prepare side by side on 16 cores
-# name: arguments and environment
+# name: arguments, environment, and if it is not the plain job that the stash is held against: our options, and the
+# arguments of what it is held against, which has the stash without these options if there are none
 ROWS = {
     f"capacity {cap}{more}": (["--capacity", cap, *args], env)
     for cap in "24"
@@ -42,6 +43,8 @@ ROWS["exact"] = ([], {})
 ROWS["exact sync-free"] = (["--sync-free"], {})
 ROWS["adam"] = (["--adam", "--vocab", "131072", "--capacity", "1.2"], {})
 ROWS["emptied"] = (["--capacity", "2", "emptied"], {})
+ROWS["some on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=11500M"], [])  # about 2 GiB a step
+ROWS["all on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=0"], ["--alternative", "save_on_cpu"])
 
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--pagedstash", required=True, help="the command, as built")
@@ -73,11 +76,13 @@ class Job:
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         args = [x for x in row["arguments"] if x != "emptied"]
         wrap = [EMPTIED] if "emptied" in row["arguments"] else []
-        command = [sys.executable, TURN, self.lock.name, *wrap, JOB, "--sample-memory", *args]
+        against = row.get("against") if kind != "stash" else None
+        command = [sys.executable, TURN, self.lock.name, *wrap, JOB, "--sample-memory", *args, *(against or [])]
         env = {**os.environ, **THREADS, **row["environment"]}
-        if kind == "stash":
+        if kind == "stash" or (kind == "plain" and against == []):
+            options = row.get("options", []) if kind == "stash" else []
             command = [a.pagedstash, "run", "--log-level=info", f"--metrics={self.metrics}", "--metrics-ranges=step*",
-                       "--", *command]
+                       *options, "--", *command]
         else:
             env["PYTORCH_ALLOC_CONF"] = env["PYTORCH_CUDA_ALLOC_CONF"] = OWN if kind == "own" else ASYNC
         with open(os.path.join(folder, "out"), "w") as out, open(os.path.join(folder, "err"), "w") as err:
@@ -123,7 +128,7 @@ class Job:
     def judged(self):
         rows = list(self.written("out"))
         run = judge([r for r in rows if "step" in r], rows[-1] if rows else {},
-                    list(self.written("metrics/*.jsonl")) if self.kind == "stash" else [])
+                    list(self.written("metrics/*.jsonl")))
         if self.why is None and "failed" in run:
             self.why = f"no result, exit {self.process.returncode}"
         return run if self.why is None else {"failed": True, "why": self.why}
@@ -144,7 +149,7 @@ def first_planned(counters):
 
 
 def judge(steps, end, lines):
-    """lines: the metrics, none of a plain run."""
+    """lines: the metrics, none of a job without us."""
     counters = [x["counters"] for x in lines if "counters" in x and str(x.get("range", "")).startswith("step")]
     third = len(steps) // 3
     start = third if end.get("sync_free") else max(first_planned(counters) or 0, third)
@@ -264,7 +269,7 @@ def batches():
     made = []
     pair = [["plain", "stash"]] if a.batch > 1 else [["plain"], ["stash"]]
     for row in result["rows"]:
-        for kinds in [["own"]] * a.own + pair * a.pairs:
+        for kinds in [["own"]] * row["not_run"].count("own") + pair * a.pairs:
             batch = next((b for b in made if len(b) + len(kinds) <= a.batch), None)
             if batch is None:
                 batch = []
@@ -273,10 +278,12 @@ def batches():
     return made
 
 
-def new_row(name, args, env):
+def new_row(name, args, env, options=None, against=None):
     steps = a.sync_free_steps if "--sync-free" in args else a.steps
-    return {"name": name, "arguments": ["--steps", str(steps), *args], "environment": env, "plain": [], "own": [],
-            "stash": [], "medians": {}, "not_run": ["own"] * a.own + ["plain", "stash"] * a.pairs}
+    other = {"options": options, "against": against} if options is not None else {}
+    own = a.own if options is None else 0
+    return {"name": name, "arguments": ["--steps", str(steps), *args], "environment": env, **other, "plain": [],
+            "own": [], "stash": [], "medians": {}, "not_run": ["own"] * own + ["plain", "stash"] * a.pairs}
 
 
 def machine():
