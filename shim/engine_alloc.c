@@ -282,7 +282,7 @@ static CUcontext stream_context(CUstream stream, CUcontext current)
     return ctx;
 }
 
-/* Most of a job's allocations: no region is open, and nobody wants to know. The driver is not asked of the pool then. */
+/* Most of a job's allocations: no region is open, and nobody wants to know. The driver is not asked of the pool. */
 bool ps_engine_alloc_concerns(void)
 {
     const struct ps_thread *th = ps_switched_on() ? ps_thread_self() : NULL;
