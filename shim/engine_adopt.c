@@ -300,7 +300,7 @@ static bool forget(struct ps_engine *e)
         l->n_off = l->n_failures = l->page_tries = l->n_sweeps = 0;
         l->step_misses = l->step_taken = 0;
         l->crowded = false;
-        l->step_moved = l->step_valid = 0;
+        l->step_moved = l->step_valid = l->held_bytes = 0;
         e->no_gain = false;
         ps_pool_unwant(e);
         ps_observe_phase(PS_PHASE_BEGIN);
