@@ -99,9 +99,9 @@ enum ps_status PS_MUST_CHECK ps_limits_plan(const struct ps_plan_step *steps, ui
                                             struct ps_limits_found *found_p);
 
 /*
- * Does the device hold what comes of the plan, and `ours` beside it? A plan to be adopted must fit with a part spared. Where
- * no plan lowers the peak the job is left to its own allocator, which needs what the job was seen to hold at once.
- * device_bytes: all there are; 0: not known, then nothing is doubted.
+ * Does the device hold what comes of the plan, and `ours` beside it? A plan to be adopted must fit with a part spared.
+ * Where no plan lowers the peak the job is left to its own allocator, which needs what the job was seen to hold at
+ * once. device_bytes: all there are; 0: not known, then nothing is doubted.
  */
 bool ps_limits_fits(const struct ps_plan *plan, uint64_t held_bytes, uint64_t ours,
                     uint64_t device_bytes);

@@ -28,6 +28,7 @@ JOBS = {
     "padded": ("--steps=4", "--layers=8", "--tokens=64"),
     "wide": ("--steps=4", "--layers=8", "--tokens=64", "--hidden=64", "--ffn=64"),
     "spikes": ("--steps=4", "--layers=8", "--tokens=64", "--routing=spikes", "--seed=2"),
+    "full-first": ("--steps=4", "--layers=8", "--tokens=64", "--routing=spikes"),
     "alternating": ("--steps=6", "--layers=8", "--tokens=64", "--routing=alternating"),
     "one-rank": ("--steps=6", "--layers=8", "--tokens=64", "--routing=one-rank"),
     "deep": ("--steps=4", "--layers=24", "--tokens=32"),
