@@ -298,6 +298,15 @@ enum ps_status ps_limits_plan(const struct ps_plan_step *steps, uint32_t n_steps
     return PS_OK;
 }
 
+bool ps_limits_fits(const struct ps_plan *plan, uint64_t held_bytes, uint64_t ours,
+                    uint64_t device_bytes)
+{
+    const wide taken = plan->adopt ? (wide)plan->peak_bytes + plan->spare_bytes : held_bytes;
+    const uint64_t spared = plan->adopt ? device_bytes / PS_ROOM_SPARED : 0;
+
+    return device_bytes == 0 || taken + ours <= device_bytes - spared;
+}
+
 uint64_t ps_capacity_rows(uint64_t balanced, int64_t factor, uint64_t unit)
 {
     return whole(times(balanced, factor), unit);

@@ -18,7 +18,8 @@
 #include "policy/base/options.h"
 #include "policy/plan.h"
 
-#define PS_NO_LIMIT UINT64_MAX
+#define PS_NO_LIMIT    UINT64_MAX
+#define PS_ROOM_SPARED 32 /* such a part of the device: what is rounded up, and what pools keep */
 
 struct ps_limits_settings {
     int64_t factor_cuda;
@@ -96,6 +97,14 @@ enum ps_status PS_MUST_CHECK ps_limits_plan(const struct ps_plan_step *steps, ui
                                             const struct ps_plan_settings *settings,
                                             const struct ps_limits_ask *ask, struct ps_plan *plan_p,
                                             struct ps_limits_found *found_p);
+
+/*
+ * Does the device hold what comes of the plan, and `ours` beside it? A plan to be adopted must fit with a part spared.
+ * Where no plan lowers the peak the job is left to its own allocator, which needs what the job was seen to hold at
+ * once. device_bytes: all there are; 0: not known, then nothing is doubted.
+ */
+bool ps_limits_fits(const struct ps_plan *plan, uint64_t held_bytes, uint64_t ours,
+                    uint64_t device_bytes);
 
 /* Rows of a buffer padded to a capacity: balanced rows times the factor, rounded down, then up to whole units. */
 uint64_t ps_capacity_rows(uint64_t balanced, int64_t factor, uint64_t unit);

@@ -10,6 +10,9 @@
 /* Stashes that kept to the count, after each fill, before it is believed. */
 #define ROWS_KEPT_LEAST 4
 
+/* Stashes without a uniform page, of a site or of groups, before nothing more is expected. */
+#define FULL_LEAST 4
+
 struct ps_site_entry {
     uint64_t key;
     struct ps_site site;
@@ -53,7 +56,7 @@ void ps_sites_fini(struct ps_sites *s)
 bool ps_site_eligible(const struct ps_site *site)
 {
     const bool foreign = site->n_foreign >= 4 && site->n_foreign >= site->n_made / 4;
-    const bool gainless = site->n_stashed >= 4 && site->n_uniform == 0;
+    const bool gainless = site->n_stashed >= FULL_LEAST && site->n_uniform == 0;
     return !foreign && !gainless && (site->proven || !site->unseen);
 }
 
@@ -79,6 +82,17 @@ void ps_sites_forget_gain(struct ps_sites *s)
         e->site.n_stashed = 0;
         e->site.left = false;
     }
+}
+
+void ps_gain_seen(struct ps_gain *gain, bool padded)
+{
+    gain->padded = gain->padded || padded;
+    gain->n_full += !gain->padded && gain->n_full < FULL_LEAST;
+}
+
+bool ps_gain_none(const struct ps_gain *gain)
+{
+    return !gain->padded && gain->n_full >= FULL_LEAST;
 }
 
 void ps_site_made(struct ps_site *site, uint64_t bytes)

@@ -4,10 +4,10 @@
  * tensors went out and were freed without ever being named again has a use that we cannot see: it is not eligible.
  * A site is proven once one of its tensors was named after it had been out. A site whose tensors are named on other
  * streams than their group's is not moved either: the order we would add could deadlock. One stale parameter word
- * can fake that, so a quarter of the tensors, and four, must show it. A site whose stashes never held a uniform page
- * gains nothing by moving and is left to the job's own allocator. Where rows are counted (range_name.h) a site is
- * trusted once four of its stashes kept to the count after each of two fills, and none did not. Pure; the engine's lock
- * guards it.
+ * can fake that, so a quarter of the tensors, and four, must show it. A site of which four stashes held no uniform page
+ * gains nothing by moving and is left to the job's own allocator; so is the job, if its first four groups held none:
+ * one may be full by chance, since all rows went to it. Where rows are counted (range_name.h) a site is trusted once
+ * four of its stashes kept to the count after each of two fills, and none did not. Pure; the engine's lock guards it.
  */
 #ifndef PS_POLICY_SITES_H
 #define PS_POLICY_SITES_H
@@ -38,6 +38,12 @@ struct ps_site {
         n_late; /* how often they were named lately between their instance's pop and the next boundary */
 };
 
+/* What stashed groups have shown of the whole job. */
+struct ps_gain {
+    bool padded;     /* some had a uniform page */
+    uint32_t n_full; /* had none, before the first that did */
+};
+
 struct ps_sites {
     struct ps_site_entry *table; /* uthash */
 };
@@ -55,6 +61,10 @@ bool ps_site_exact(const struct ps_site *site);
 void ps_site_named_late(struct ps_site *site, bool late);
 /* Its tensors leave at the boundary after the pop, since they are usually named behind it. */
 bool ps_site_late(const struct ps_site *site);
+/* A group was stashed; padded: it had a uniform page. */
+void ps_gain_seen(struct ps_gain *gain, bool padded);
+/* The job has no padding, as far as is known: what would leave stays. */
+bool ps_gain_none(const struct ps_gain *gain);
 /* A stash of a tensor with room behind the rows counted, handed out with that fill, was seen: nothing lay there. */
 void ps_site_rows_kept(struct ps_site *site, bool fill);
 /* Something did. For good. */

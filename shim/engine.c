@@ -455,6 +455,31 @@ struct ps_engine *ps_engine_make(CUcontext ctx)
     return s == PS_OK ? e : NULL;
 }
 
+static bool carries(const struct ps_flight *fl, const struct ps_copy *c)
+{
+    for (uint32_t i = 0; i < fl->n; i++) {
+        if (fl->copy[i] == c) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Copies without padding gain nothing, and in device pages they take what the way back needs: while the tensors' places
+ * stand, they are taken back.
+ */
+static void take_back(struct ps_engine *e, const struct ps_flight *fl)
+{
+    for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
+        for (struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+            if (t->state == PS_CACHED && carries(fl, t->copy)) {
+                g->full = ps_move_back(e, t, e->stash_stream) == CUDA_SUCCESS || g->full;
+            }
+        }
+    }
+}
+
 void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
 {
     const bool spills = e->short_of_memory && e->pool.budget.capacity.host > 0;
@@ -466,11 +491,16 @@ void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
             fl->copy[i]->site->n_stashed = 0; /* the gain is that it leaves the device */
         }
     }
-    e->saw_padding = e->saw_padding || uniform > 0;
-    if (!e->saw_padding && !e->no_gain && !spills) {
-        e->no_gain = true;
+    const bool before = ps_gain_none(&e->gain);
+    if (uniform > 0 || !spills) {
+        ps_gain_seen(&e->gain, uniform > 0);
+    }
+    if (!e->gain.padded && !spills) {
+        take_back(e, fl);
+    }
+    if (!before && ps_gain_none(&e->gain)) {
         ps_info(
-            "a stashed group held no padding: later groups stay where they are until memory runs out");
+            "stashed groups held no padding: later groups stay where they are until memory runs out");
     }
     ps_fence_unref(&e->fences, fl->fence);
     free(fl);

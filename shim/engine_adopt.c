@@ -300,8 +300,8 @@ static bool forget(struct ps_engine *e)
         l->n_off = l->n_failures = l->page_tries = l->n_sweeps = 0;
         l->step_misses = l->step_taken = 0;
         l->crowded = false;
-        l->step_moved = l->step_valid = 0;
-        e->no_gain = false;
+        l->step_moved = l->step_valid = l->held_bytes = 0;
+        e->gain.n_full = 0;
         ps_pool_unwant(e);
         ps_observe_phase(PS_PHASE_BEGIN);
     }
@@ -345,7 +345,7 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     if (!ps_options.plan || l->busy || l->n_failures >= FAILURES_MAX) {
         return;
     }
-    if (e->no_gain) {
+    if (ps_gain_none(&e->gain)) {
         leave_alone(e, cut);
         return;
     }

@@ -133,11 +133,12 @@ struct ps_group {
     bool stays;               /* the plan keeps it in */
     bool prefetched;          /* brought in ahead of its first touch, and not touched since */
     bool open;
-    bool returned;         /* backward is using it: stays until freed */
-    bool kept;             /* could not leave when it was to, and has not since */
-    bool crowded;          /* named on more streams than we follow */
-    bool record_due;       /* named on its stream since home was recorded */
-    bool followed;         /* named where records are made at once, since the last boundary */
+    bool returned;   /* backward is using it: stays until freed */
+    bool kept;       /* could not leave when it was to, and has not since */
+    bool full;       /* left, held no padding and was taken back: stays unless memory runs out */
+    bool crowded;    /* named on more streams than we follow */
+    bool record_due; /* named on its stream since home was recorded */
+    bool followed;   /* named where records are made at once, since the last boundary */
     struct ps_fence *home; /* behind its last use on its own stream */
     struct ps_fence *foreign[PS_FOREIGN_MAX];
 };
@@ -265,8 +266,7 @@ struct ps_engine {
     uint32_t n_ending;        /* calls of the job in flight that may end the context */
     uint32_t n_guests;        /* calls of the job in other contexts that are in this one */
     bool stalled;             /* the last throttle ran into its limit */
-    bool saw_padding;         /* some stashed group had a uniform page */
-    bool no_gain; /* stashed groups had none: later ones stay until an allocation fails */
+    struct ps_gain gain;      /* none: later groups stay until an allocation fails */
     bool
         short_of_memory; /* an allocation has failed, or a plan was too large: plans keep to what the device has */
 };

@@ -6,8 +6,7 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define ROOM_SPARED   32 /* such a part of the device, where memory has run out before */
-#define REMAKE_BEYOND 5  /* percent of the valid bytes that may move beyond what was planned */
+#define REMAKE_BEYOND 5 /* percent of the valid bytes that may move beyond what was planned */
 
 /* Dispatchers round the rows up to as many at most (Megatron-LM: for quantised grouped products). */
 #define CAPACITY_UNIT 256
@@ -46,12 +45,11 @@ static bool device_asked(void)
     return given("PAGEDSTASH_CUDA_BUDGET") || given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA");
 }
 
-/* The device's memory, but for a part: what is rounded up, and what pools keep. */
+/* 0: not known. */
 static uint64_t device_bytes(const struct ps_engine *e)
 {
     size_t total = 0;
-    const CUresult r = ps_driver.cuDeviceTotalMem(&total, e->device);
-    return r == CUDA_SUCCESS ? total - total / ROOM_SPARED : 0;
+    return ps_driver.cuDeviceTotalMem(&total, e->device) == CUDA_SUCCESS ? total : 0;
 }
 
 /* Ours for good. */
@@ -62,8 +60,8 @@ static uint64_t fixed_bytes(const struct ps_engine *e)
 }
 
 /*
- * What the device has for homes and pages: all but the job's other memory, two groups (a lane for each of them, at
- * worst), and what is ours for good.
+ * What the device has for homes and pages: all but what is spared, the job's other memory, two groups (a lane for each
+ * of them, at worst), and what is ours for good.
  */
 static uint64_t device_room(const struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n)
 {
@@ -81,8 +79,8 @@ static uint64_t device_room(const struct ps_engine *e, const struct ps_plan_step
             group = sum > group ? sum : group;
         }
     }
-    const uint64_t taken = other + 2 * group + fixed_bytes(e);
     const uint64_t total = device_bytes(e);
+    const uint64_t taken = total / PS_ROOM_SPARED + other + 2 * group + fixed_bytes(e);
     return total > taken ? total - taken : 0;
 }
 
@@ -119,10 +117,9 @@ static enum ps_status plan_within(struct ps_engine *e, const struct ps_plan_step
     return s;
 }
 
-/* With all that is ours, and the job's other memory. */
 static bool fits(const struct ps_engine *e, const struct ps_plan *plan)
 {
-    return plan->peak_bytes + plan->spare_bytes + fixed_bytes(e) <= device_bytes(e);
+    return ps_limits_fits(plan, e->learner.held_bytes, fixed_bytes(e), device_bytes(e));
 }
 
 enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
@@ -132,16 +129,18 @@ enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *ste
     const struct ps_limits_found before = *found;
     const bool free = !device_asked() && ps_pool_host_most(e) > 0;
     enum ps_status s = plan_within(e, steps, n, settings, PS_AUTO, plan_p);
+    bool will_do = s != PS_OK || plan_p->adopt || fits(e, plan_p);
 
-    if (s == PS_OK && free && (e->short_of_memory || (plan_p->adopt && !fits(e, plan_p)))) {
+    if (s == PS_OK && free && (e->short_of_memory || !fits(e, plan_p))) {
         e->short_of_memory = true;
         ps_plan_fini(plan_p);
         s = plan_within(e, steps, n, settings, device_room(e, steps, n), plan_p);
-        if (s == PS_OK && !(plan_p->adopt && fits(e, plan_p))) {
-            ps_plan_fini(plan_p); /* without a plan the job has come so far */
-            e->learner.found = before;
-            return PS_ERR_UNSUPPORTED;
-        }
+        will_do = s != PS_OK || (plan_p->adopt && fits(e, plan_p));
+    }
+    if (!will_do) {
+        ps_plan_fini(plan_p); /* without a plan the job has come so far */
+        e->learner.found = before;
+        return PS_ERR_UNSUPPORTED;
     }
     if (s == PS_OK && plan_p->adopt && found->limits.device_bytes != PS_NO_LIMIT) {
         ps_info(

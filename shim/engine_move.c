@@ -348,7 +348,7 @@ static void stash_group(struct ps_engine *e, struct ps_group *g, bool early)
     do {
         n = stash_batch(e, g, early);
         g->kept = g->kept && n == 0;
-    } while (n == PS_BATCH_MAX);
+    } while (n == PS_BATCH_MAX && !g->full);
 }
 
 /* The group of that serial, else the next one; NULL when neither is there. */
@@ -397,8 +397,8 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
     ps_engine_poll(e);
     view_group(e, g, g->thread, true, &v);
     /* Something since the last boundary may yet be used by what no call names. */
-    if (!g->record_due && ps_group_may_leave(&v) && !e->no_gain && !e->pool.broken && !e->ended &&
-        ps_pool_available(e) >= group_pages(e, g)) {
+    if (!g->record_due && ps_group_may_leave(&v) && !ps_gain_none(&e->gain) && !e->pool.broken &&
+        !e->ended && ps_pool_available(e) >= group_pages(e, g)) {
         ps_count(late_stashes, 1);
         g->returned = false;
         g->prefetched = false;
@@ -409,7 +409,7 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
 void ps_move_out_early(struct ps_engine *e, struct ps_group *g)
 {
     ps_engine_poll(e);
-    if (may_leave(e, g, g->thread) && !e->no_gain && !e->pool.broken && !e->ended &&
+    if (may_leave(e, g, g->thread) && !ps_gain_none(&e->gain) && !e->pool.broken && !e->ended &&
         ps_pool_available(e) >= group_pages(e, g)) {
         stash_group(e, g, true);
     }
@@ -434,10 +434,10 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
     const bool may = planned || throttle(e, thread);
     e->stalled = e->stalled && e->flights != NULL && !ps_fence_done(e->flights->fence);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
-        if ((planned && g->stays) || !may_leave(e, g, thread)) {
+        if ((planned && g->stays) || g->full || !may_leave(e, g, thread)) {
             continue;
         }
-        if (e->no_gain || !may || e->pool.broken || e->ended) {
+        if (ps_gain_none(&e->gain) || !may || e->pool.broken || e->ended) {
             ps_pool_stand_by(e, group_pages(e, g));
             keep(e, g);
             continue;
@@ -697,7 +697,7 @@ void ps_move_out_marked(struct ps_engine *e)
     ps_engine_poll(e);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
         const uint64_t serial = g->serial;
-        if (g->stays || e->no_gain || e->pool.broken || e->ended) {
+        if (g->stays || ps_gain_none(&e->gain) || e->pool.broken || e->ended) {
             continue;
         }
         view_group(e, g, g->thread, false, &v);

@@ -294,6 +294,9 @@ void ps_learn_note_other(uint64_t bytes)
         ps_driver.cuDeviceGetDefaultMemPool(&pool, e->device) == CUDA_SUCCESS &&
         ps_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
             CUDA_SUCCESS) {
+        const uint64_t held = used + e->live_bytes;
+
+        e->learner.held_bytes = held > e->learner.held_bytes ? held : e->learner.held_bytes;
         ps_segment_other(&e->learner.segment, used + bytes);
     }
     pthread_mutex_unlock(&ps_lock);

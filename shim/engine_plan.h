@@ -40,7 +40,8 @@ struct ps_learner {
     uint32_t n_sweeps;   /* steps at whose end memory of misses is yet to be given back */
     uint64_t step_moved, step_valid; /* bytes */
     struct ps_limits_found found;    /* when a plan was made last */
-    uint32_t page_tries;             /* times the pool's pages were to become others */
+    uint64_t held_bytes; /* by the job at once, the most seen: so much it would take without us */
+    uint32_t page_tries; /* times the pool's pages were to become others */
 };
 
 struct ps_copy;

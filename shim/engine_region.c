@@ -102,7 +102,7 @@ static void at_push(struct ps_thread *th)
         ps_learn_push(e, th);
         ps_places_tidy(e);
         ps_move_out(e, th->number);
-        if (e->no_gain) {
+        if (ps_gain_none(&e->gain)) {
             ps_pool_shrink(e);
         }
     }

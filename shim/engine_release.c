@@ -115,7 +115,7 @@ bool ps_engine_give_back(void)
     if (e != NULL && ps_driver.cuCtxSynchronize() == CUDA_SUCCESS) {
         ps_count(give_backs, 1);
         pthread_mutex_lock(&ps_lock);
-        e->no_gain = false;
+        e->gain.n_full = 0;
         e->learner.left_alone = false;
         ps_sites_forget_gain(&e->sites);
         pthread_mutex_unlock(&ps_lock);

@@ -316,7 +316,7 @@ void ps_engine_squeeze(struct ps_engine *e)
 
     ps_engine_poll(e);
     /* A job without padding gains nothing from us as a rule, and may live by what it is refused. */
-    if (!e->saw_padding) {
+    if (!e->gain.padded) {
         return;
     }
     e->short_of_memory = true;

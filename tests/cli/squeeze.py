@@ -28,6 +28,7 @@ JOBS = {
     "padded": ("--steps=4", "--layers=8", "--tokens=64"),
     "wide": ("--steps=4", "--layers=8", "--tokens=64", "--hidden=64", "--ffn=64"),
     "spikes": ("--steps=4", "--layers=8", "--tokens=64", "--routing=spikes", "--seed=2"),
+    "full-first": ("--steps=4", "--layers=8", "--tokens=64", "--routing=spikes"),
     "alternating": ("--steps=6", "--layers=8", "--tokens=64", "--routing=alternating"),
     "one-rank": ("--steps=6", "--layers=8", "--tokens=64", "--routing=one-rank"),
     "deep": ("--steps=4", "--layers=24", "--tokens=32"),
@@ -48,6 +49,7 @@ class Run:
             under = [] if flags is None else [args.command, "run", f"--metrics={folder}", *flags, "--"]
             done = subprocess.run([*under, args.demo, *job], env=env, capture_output=True, text=True, timeout=300)
             self.what = f"{job} {mem} seed {seed}: ended with {done.returncode}: {done.stderr}"
+            self.said = done.stderr
             self.out = done.returncode == 1 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
             assert done.returncode == 0 or self.out, self.what
             lines = [json.loads(text) for text in done.stdout.splitlines()]
@@ -124,6 +126,20 @@ def check_first_step(args):
     assert without.out or without.results == plain.results, without.what
 
 
+def check_not_left_alone(args):
+    """Where no plan lowers the peak, only a job that fits without the stash is left to its own allocator."""
+    job, said = JOBS["one-rank"], "allocations are left to the job's allocator"
+    floor = Floor(args, job)
+    peak = floor.plain.peak
+    alone = Run(args, peak + 2 * OURS, job, ["--log-level=info"])
+    assert said in alone.said and alone.results == floor.plain.results, alone.what
+    for seed in range(6):
+        mem = whole(peak - (peak - floor.promised) * (seed + 1) // 16)
+        run = Run(args, mem, job, ["--log-level=info"], seed)
+        assert not run.out and run.results == floor.plain.results, run.what
+        assert said not in run.said and run["bytes_restored"] > 0, run.what
+
+
 def check_refused_copies(args):
     """A copy to the host that the driver refuses, the first or in the middle, leaves all pages where they are."""
     job = JOBS["padded"]
@@ -146,6 +162,7 @@ def main():
     tests = [(f"the_bits_are_the_same_with_less_memory_{name}", lambda name=name: check_levels(args, name))
              for name in (JOBS if args.jobs == "all" else args.jobs.split(","))]
     tests.append(("what_fits_only_with_the_stash_runs_from_its_first_step", lambda: check_first_step(args)))
+    tests.append(("a_job_that_does_not_fit_is_not_left_alone", lambda: check_not_left_alone(args)))
     tests.append(("copies_that_are_refused_change_nothing", lambda: check_refused_copies(args)))
     return 1 if tap.run(tests) else 0
 

@@ -130,6 +130,28 @@ START_TEST(rows_become_the_next_power_of_two)
 }
 END_TEST
 
+START_TEST(what_does_not_fit_is_neither_adopted_nor_left_alone)
+{
+    const uint64_t device = 3200;
+    struct ps_plan plan = {.adopt = true, .peak_bytes = 2000, .spare_bytes = 100};
+
+    /* A part is spared: 100 of 3,200. */
+    ck_assert(ps_limits_fits(&plan, UINT64_MAX, 1000, device));
+    ck_assert(!ps_limits_fits(&plan, 0, 1001, device));
+    /* The plain job is doubted only where it has held more than there is, not by what a plan would come to. */
+    plan.adopt = false;
+    plan.peak_bytes = plan.plain_peak_bytes = 9000;
+    ck_assert(ps_limits_fits(&plan, 3100, 100, device));
+    ck_assert(!ps_limits_fits(&plan, 3100, 101, device));
+    ck_assert(ps_limits_fits(&plan, 3100, 101, 0));
+    /* Sums do not wrap around. */
+    plan.adopt = true;
+    plan.peak_bytes = UINT64_MAX;
+    ck_assert(!ps_limits_fits(&plan, 0, UINT64_MAX, device));
+    ck_assert(!ps_limits_fits(&plan, 0, UINT64_MAX, UINT64_MAX));
+}
+END_TEST
+
 /* Rows of Megatron-LM's own kernel tests, 64 a page, and the pages they take. */
 START_TEST(pages_are_counted_up)
 {
@@ -242,6 +264,7 @@ int main(void)
     tcase_add_test(t, products_that_do_not_fit_are_the_largest);
     tcase_add_loop_test(t, rows_become_the_next_power_of_two, 0,
                         (int)(sizeof(pages) / sizeof(pages[0])));
+    tcase_add_test(t, what_does_not_fit_is_neither_adopted_nor_left_alone);
     tcase_add_test(t, pages_are_counted_up);
     tcase_add_test(t, megatrons_budgets_are_found);
     tcase_add_test(t, the_capacity_that_suffices_does_and_no_smaller_one);

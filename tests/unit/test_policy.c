@@ -209,6 +209,28 @@ START_TEST(a_site_without_a_visible_use_is_left_alone)
 }
 END_TEST
 
+START_TEST(one_full_group_does_not_make_a_job_without_padding)
+{
+    struct ps_gain full = {0};
+    struct ps_gain chance = {0};
+    for (int i = 0; i < 3; i++) {
+        ps_gain_seen(&full, false);
+        ps_gain_seen(&chance, false);
+        ck_assert(!ps_gain_none(&full));
+    }
+    ps_gain_seen(&full, false);
+    ck_assert(ps_gain_none(&full));
+    ps_gain_seen(&chance, true);
+    for (int i = 0; i < 100; i++) {
+        ps_gain_seen(&chance, false);
+        ck_assert(!ps_gain_none(&chance));
+    }
+    /* What leaves after all may show better. */
+    ps_gain_seen(&full, true);
+    ck_assert(!ps_gain_none(&full));
+}
+END_TEST
+
 START_TEST(only_a_quiet_group_of_this_thread_leaves)
 {
     const struct ps_group_view quiet = {.same_thread = true, .n_movable = 1};
@@ -262,6 +284,7 @@ int main(void)
     tcase_add_test(t, nothing_is_handed_out_of_nothing);
     tcase_add_loop_test(t, chunks_add_up_and_waste_little, 0, 2);
     tcase_add_test(t, a_site_without_a_visible_use_is_left_alone);
+    tcase_add_test(t, one_full_group_does_not_make_a_job_without_padding);
     tcase_add_test(t, only_a_quiet_group_of_this_thread_leaves);
     tcase_add_test(t, backward_is_known_by_the_last_group_alive);
     tcase_add_test(t, a_tensor_is_mapped_by_one_thread_at_a_time);
