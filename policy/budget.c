@@ -73,6 +73,11 @@ bool ps_budget_idle(const struct ps_budget *b)
     return taken(b) == 0;
 }
 
+bool ps_budget_holds(const struct ps_budget *b, uint64_t held)
+{
+    return b->held == held && taken(b) == held;
+}
+
 bool ps_budget_check(const struct ps_budget *b)
 {
     return taken(b) <= capacity(b);

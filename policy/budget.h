@@ -27,7 +27,7 @@ struct ps_pages {
 };
 
 struct ps_budget {
-    struct ps_pages capacity; /* pages that exist; shrinks only while the budget is idle */
+    struct ps_pages capacity; /* pages that exist; shrinks by what nobody holds */
     uint64_t held;            /* stored by stashes seen complete, not being dropped */
     uint64_t in_flight;       /* worst case of stashes not yet seen complete */
     uint64_t returning;       /* being dropped; free once the drop was seen complete */
@@ -48,6 +48,8 @@ void ps_budget_dropped(struct ps_budget *b, uint64_t stored);
 void ps_budget_grow(struct ps_budget *b, struct ps_pages more);
 /* Nothing is out and nothing is on its way. */
 bool ps_budget_idle(const struct ps_budget *b);
+/* So many pages are held, and none else is out, on its way, or lost to whoever held it. */
+bool ps_budget_holds(const struct ps_budget *b, uint64_t held);
 /* Nothing is promised that there is not. */
 bool ps_budget_check(const struct ps_budget *b);
 

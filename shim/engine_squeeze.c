@@ -20,17 +20,22 @@
 /* For host memory, which a thread of ours pins: a GB or two. What is not there by then is done without. */
 #define HOST_WAIT_MS 1000
 
-/* Nothing of the pool is on its way, and no thread is about to bring a tensor in. */
+/*
+ * Nothing of the pool is on its way, and no thread is about to bring a tensor in. What a stash or a drop has lost stays
+ * taken for good, may yet be written or read, and is in no list: then nothing moves any more.
+ */
 static bool still(const struct ps_engine *e)
 {
     bool is = e->flights == NULL && e->pool.drops == NULL && ps_pool_may_change(e);
+    uint64_t stored = 0;
 
     for (const struct ps_group *g = e->groups; g != NULL && is; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
             is = is && (t->state != PS_MOVING || t->copy == NULL);
+            stored += t->copy != NULL ? t->copy->stored : 0;
         }
     }
-    return is;
+    return is && ps_budget_holds(&e->pool.budget, stored);
 }
 
 /* Pages on the device, and what tensors take that might leave, in the worst case. */
@@ -252,10 +257,12 @@ static bool move_all(struct mover *m)
             r = moves(t) ? name_pages(m, t->copy) : CUDA_SUCCESS;
         }
     }
-    e->pool.broken = r != CUDA_SUCCESS;
     CUresult ignored;
     struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &ignored);
     const bool done = PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream));
+    e->pool.broken = r != CUDA_SUCCESS || (f == NULL && !done);
+    /* What they lay in is in no list: should the device's pages stay, those are gone. */
+    e->pool.budget.capacity.device -= m->n_taken;
     for (const struct ps_group *g = e->groups; g != NULL && f != NULL; g = g->next) {
         for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
             if (t->copy != NULL) {

@@ -33,12 +33,16 @@ START_TEST(a_stash_counts_with_its_worst_case_until_it_is_seen)
     expect_available(&b, 50);
     ps_budget_drop(&b, 10);
     expect_available(&b, 50);
+    ck_assert(!ps_budget_holds(&b, 0));
+    ck_assert(!ps_budget_holds(&b, 10));
     ck_assert_uint_eq(ps_budget_returning(&b), 10);
     ck_assert(!ps_budget_idle(&b));
     ps_budget_dropped(&b, 10);
     expect_available(&b, 60);
+    ck_assert(!ps_budget_holds(&b, 0));
     ps_budget_cancel(&b, 40);
     ck_assert(ps_budget_idle(&b));
+    ck_assert(ps_budget_holds(&b, 0));
     ps_budget_grow(&b, (struct ps_pages){5, 7});
     expect_available(&b, 112);
 }
