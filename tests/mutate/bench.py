@@ -24,6 +24,7 @@ import time
 SIM = "va=8G,granularity=4K,check=1,hang=5"
 SETTINGS = {"PAGEDSTASH_MIN_BYTES": "16K", "PAGEDSTASH_PAGE_BYTES": "2K", "PAGEDSTASH_WINDOW_BYTES": "1G"}
 UNCHANGED = "unchanged"
+UNIT = "unit"  # in place of a fault: a unit test
 # Of faults_job: made while tensors are out, or all with '!' (tests/sim/fault_watch.h).
 FAULTS = ["cuEventRecord:~10", "cuStreamWaitEvent:~40", "cuMemsetD32Async:~30", "cuEventQuery:~20", "cuMemMap:~10",
           "cuStreamWaitEvent:1+", "cuEventRecord:1+", "cuStreamGetCtx:~50", "cuLaunchKernel:~10", "!cuEventRecord:~20",
@@ -44,6 +45,17 @@ OFTEN = {"scenario_plan_aside": ["cuMemMap:~20", "cuMemUnmap:~80", "cuEventRecor
          "scenario_plan_beside": SLOW,
          "scenario_b11_refused_return": FAULTS + FAULTS_ALL, "scenario_b11_lost_stash": FAULTS_ALL[-2:],
          "scenario_c4_growth_and_drop": FAULTS_ALL[:2]}
+# Of what moves pages to the host; of a mutation there they come first.
+SQUEEZE_FILE = "shim/engine_squeeze.c"
+SQUEEZE = ["", "!cuMemcpyDtoHAsync:~5", "!cuMemsetD32Async:~2", "!cuMemsetD32Async:~10", "!cuLaunchKernel:~10",
+           "!cuStreamSynchronize:~50", "!cuStreamSynchronize:~80;!cuEventRecord:~40", "!cuEventRecord:~40",
+           "!cuStreamSynchronize:~80:0;!cuMemcpyDtoHAsync:~5:0", "!cuMemMap:~50:0;!cuMemCreate:~50:0"]
+# Calls in the middle of a move, or drops before one.
+SQUEEZE_ONCE = [("both", "!cuLaunchKernel:11;!cuLaunchKernel:37;!cuLaunchKernel:58;!cuLaunchKernel:97"),
+                ("both", "!cuLaunchKernel:52;!cuLaunchKernel:74;!cuLaunchKernel:101;!cuLaunchKernel:102"),
+                ("moved", "!cuMemsetD32Async:49"), ("moved", "!cuMemsetD32Async:117"),
+                ("moved", "!cuStreamSynchronize:16+"), ("moved", "!cuStreamSynchronize:16+;!cuEventRecord:~60"),
+                ("moved", "!cuMemHostRegister:2+"), ("moved", "!cuMemHostRegister:3+"), ("both", "!cuMemHostRegister:3+")]
 # Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
 NO_FAULTS = ("scenario_a6_", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
@@ -55,7 +67,7 @@ MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stas
           "scenario_b6_ends_while_moving": ["6M,version=14000"], "scenario_b6_ends_in_a_move": ["6M,version=14000"],
           "scenario_locks_waits": ["6M,version=14000"], "scenario_locks_contexts": ["256M,devices=2"],
           "scenario_locks_questions": ["256M,devices=8"], "scenario_locks_ends_paging": ["64M,version=14000"],
-          "scenario_b11_refused_return": ["6M"]}
+          "scenario_b11_refused_return": ["6M"], "scenario_squeeze": ["12M"]}
 ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_a6_ranks": [["early"], ["1f1b"], ["foreign"], ["record"], ["posted", "9"], ["record", "9"]],
              "scenario_plan_touches": [["early"], ["stale"], ["late"], ["aside"], ["written"]],
@@ -66,11 +78,12 @@ ARGUMENTS = {"scenario_a4_two_threads": [[], ["same"]],
              "scenario_plan_threads": [[], ["ahead"]],
              "scenario_plan_aside": [["freed"], ["aside"], ["turns"], ["spare"], ["prepared"]],
              "scenario_plan_beside": [["read"], ["steps"]],
+             "scenario_squeeze": [["moved"], ["cached"], ["freed"], ["both"], ["beside"], ["writes"], ["leaves"]],
              "scenario_rows": [["i64"], ["over"], ["zeros"], ["side"], ["thread"], ["many"]],
              "scenario_api": [["steps"], ["reset"], ["pages"], ["need"], ["untold"]],
              "scenario_locks_waits": [["end"], ["pin"], ["use"], ["back"], ["restore"], ["undo"], ["pages"]]}
 THREADS = ("scenario_locks_", "scenario_a4_", "scenario_a3_stale_beside", "scenario_two_contexts",
-           "scenario_b1_thread_streams", "scenario_plan_beside", "scenario_plan_threads")
+           "scenario_b1_thread_streams", "scenario_plan_beside", "scenario_plan_threads", "scenario_squeeze")
 # Of a mutation in one of these files, these come first.
 PLANNED_FILES = ("shim/places.c", "shim/places_aside.c", "shim/places_make.c", "shim/engine_adopt.c", "shim/engine_plan.c",
                  "shim/hostpages.c", "shim/engine_move.c")
@@ -85,6 +98,8 @@ def runs(bench, programs, file=""):
     """All runs of a bench, without end: each seed of the scheduler in turn."""
     scenarios = sorted(n for n in programs if n.startswith("scenario_"))
     scenarios.sort(key=lambda n: n.startswith(PLANNED) != (file in PLANNED_FILES))
+    if file == SQUEEZE_FILE:
+        yield from squeeze_runs(bench)
     if bench == "tsan":
         scenarios.sort(key=lambda n: not n.startswith(THREADS))
         for seed in range(8):
@@ -111,6 +126,14 @@ def runs(bench, programs, file=""):
                 yield a_run(bench, name, arguments[(seed + turn) % len(arguments)], options, seed, fault)
 
 
+def squeeze_runs(bench):
+    for kind, fault in SQUEEZE_ONCE:
+        yield a_run(bench, "scenario_squeeze", [kind], "mem=12M,eager=0", 1, fault)
+    for seed, fault in itertools.product(range(6), SQUEEZE):
+        for arguments in ARGUMENTS["scenario_squeeze"]:
+            yield a_run(bench, "scenario_squeeze", arguments, "mem=12M" + ",eager=0" * (seed % 2), seed, fault)
+
+
 def calm_runs(bench, scenarios, seed, jobs=("1M", "1088K", "1280K", "2M")):
     """Every other seed: the device works only when it is waited for."""
     lazy = ",eager=0" * (seed % 2)
@@ -127,7 +150,7 @@ def told(bench, programs, hints, seeds):
     """By label: those of the runs that a report of an earlier campaign names."""
     wanted = {h.split(": ")[0] for h in hints}
     found = {}
-    for run in itertools.islice(runs(bench, programs), 400 * seeds):
+    for run in itertools.chain(squeeze_runs(bench), itertools.islice(runs(bench, programs), 400 * seeds)):
         if run.label in wanted:
             found[run.label] = run
     return found
@@ -148,7 +171,8 @@ def folder_of(mutant):
 def environment(folder, run, shim):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH", "FAULT")}
-    env |= {"LD_LIBRARY_PATH": folder, "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}
+    # A mutant of kernels has a driver of its own.
+    env |= {"LD_LIBRARY_PATH": f"{os.path.dirname(shim)}:{folder}" if shim else folder, "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}
     env |= {"SIMCUDA": f"{run.sim},{SIM},seed={run.seed}", "FAULT_SEED": str(run.seed)}
     if run.fault:
         env["FAULT"] = run.fault
@@ -176,8 +200,27 @@ def execute(folder, run, shim, metrics, limit):
     return code, out.decode(errors="replace"), err.decode(errors="replace")
 
 
+def unit_run(bench, name):
+    return Run(bench, name.replace("_", " "), name, (), "", UNIT, 0)
+
+
+def judged_unit(folder, run, shim, limit):
+    """A unit test of the mutant's own sources."""
+    began = time.monotonic()
+    env = environment(folder, run._replace(fault=""), None) | {"PS_VALGRIND": "1"}  # the short form of long ones
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE if run.bench == "tsan" else 0)
+    try:
+        code = subprocess.run([f"{os.path.dirname(shim)}/{run.program}"], env=env, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=max(limit, 0.1), check=False).returncode
+    except subprocess.TimeoutExpired:
+        code = "hang"
+    return Result(None if code == 0 else f"{run.label}: ends with {code}", 1, time.monotonic() - began)
+
+
 def judged(folder, run, shim, wanted, limit):
     """Runs it with a shim."""
+    if run.fault == UNIT:
+        return judged_unit(folder, run, shim, limit)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as metrics:
         code, out, err = execute(folder, run, shim, metrics, limit)
@@ -227,7 +270,8 @@ def said(err):
 class Mutant:
     def __init__(self, row, programs, first):
         self.row, self.bench = row, row["bench"]
-        self.runs = itertools.chain(first, runs(row["bench"], programs, row["file"]))
+        units = [unit_run(row["bench"], name) for name in row.get("units", [])]
+        self.runs = itertools.chain(first, units, runs(row["bench"], programs, row["file"]))
         self.n, self.report, self.suspected = 0, None, False
 
     def result(self):
@@ -250,7 +294,7 @@ class Campaign:
     def chosen(self, row):
         args = self.args
         return (args.kind in (None, row["kind"]) or row["name"] == UNCHANGED and
-                (row["bench"] == "tsan") == (args.kind == "lock")) and \
+                (row["bench"] == "tsan") == (args.kind in ("lock", "atomic"))) and \
             (args.only is None or row["name"] in args.only + [UNCHANGED]) and row["name"] not in args.old
 
     def first(self, row):
@@ -264,7 +308,7 @@ class Campaign:
         where = f"{self.folder}/{run.bench}"
         limit = min(self.args.run_limit, self.end - time.monotonic())
         shim = f"{where}/{folder_of(shim)}/libpagedstash.so"
-        job = pool.submit(judged, where, run, shim, self.plain[key(run)], limit)
+        job = pool.submit(judged, where, run, shim, self.plain.get(key(run)), limit)
         self.pending[job] = (mutant, run, limit)
 
     def fetch_plain(self, pool):
@@ -287,7 +331,7 @@ class Campaign:
             if run.seed >= 2 * self.args.seeds:
                 continue
             self.turn.append(mutant)
-            if (run.bench, run.label) not in self.unclean and not self.plain[key(run)].startswith("ended"):
+            if (run.bench, run.label) not in self.unclean and not self.plain.get(key(run), "").startswith("ended"):
                 self.start(pool, mutant, run, mutant.row["name"])
 
     def take(self, pool, job):

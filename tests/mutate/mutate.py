@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes out each wait, record, pin and lock site of the engine, one at a time: at least one run must report it.
 
-mutate.py [--work FOLDER] [--seeds N] [--jobs N] [--limit SECONDS] [--kind wait|record|pin|clean|lock] [--only NAME]...
+mutate.py [--work FOLDER] [--seeds N] [--jobs N] [--limit SECONDS] [--kind wait|record|pin|clean|restore|lock|atomic] [--only NAME]...
           [--only-unseen FILE] [--first FILE] [--json FILE] [--list]
 mutate.py --build FOLDER ...: builds all mutants into a package, which may be carried to another machine.
 mutate.py --run FOLDER ...: runs such a package.
@@ -25,12 +25,12 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from bench import UNCHANGED, folder_of, run_package  # noqa: E402
-from sites import EXPLAINED, PAIRS, SITES, UNORDERED  # noqa: E402
+from sites import EXPLAINED, PAIRS, SITES, UNITS, UNORDERED  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENGINE = ["engine.c", "engine_adopt.c", "engine_alloc.c", "engine_move.c", "engine_plan.c", "engine_query.c",
-          "engine_region.c", "engine_release.c", "engine_touch.c", "hostpages.c", "memory.c", "pagepool.c", "places.c",
-          "places_aside.c", "places_make.c", "rows.c", "demand.c"]
+          "engine_region.c", "engine_release.c", "engine_squeeze.c", "engine_touch.c", "hostpages.c", "memory.c", "pagepool.c", "places.c",
+          "places_aside.c", "places_make.c", "rows.c", "demand.c", "window.c"]
 # What a site looks like. Each in the engine's sources must lie in a row of the table, or in one of HELPERS.
 SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\(|ready_done\(|cuEventSynchronize|"
                   r"cuStreamSynchronize|cuCtxSynchronize|pins\+\+|pinned = true|crowded = true|pthread_cond_wait|"
@@ -63,11 +63,14 @@ class Bench:
         else:
             self.call("meson", "setup", self.build, self.source, "--buildtype=debugoptimized", *options)
         programs = self.programs()
-        self.call("ninja", "-C", self.build, "shim/libpagedstash.so", *programs)
+        units = sorted({f"tests/unit/{u}" for u in UNITS.values()})
+        self.call("ninja", "-C", self.build, "shim/libpagedstash.so", *programs, *units)
         os.makedirs(to, exist_ok=True)
         for name in programs + ["tools/simcuda/libcuda.so.1"]:
             self.keep(name, os.path.basename(name))
         self.keep_shim(UNCHANGED)
+        for unit in units:
+            self.keep(unit, f"{folder_of(UNCHANGED)}/{os.path.basename(unit)}")
         self.names = sorted(os.path.basename(p) for p in programs)
 
     def programs(self):
@@ -97,10 +100,22 @@ class Bench:
         shutil.copy(path, self.to)
 
     def mutant(self, name, rows):
+        """A shim of the changed sources; of kernels the software driver, with the shim as it was; and unit tests."""
         originals = apply(self, rows)
+        folder = folder_of(name)
+        parts = {f"tests/unit/{UNITS[r[2]]}": UNITS[r[2]] for r in rows if r[2] in UNITS}
+        kernels = rows[0][2].startswith("kernels/")
+        if kernels:
+            parts["tools/simcuda/libcuda.so.1"] = "libcuda.so.1"
+        else:
+            parts["shim/libpagedstash.so"] = "libpagedstash.so"
+        os.makedirs(f"{self.to}/{folder}", exist_ok=True)
         try:
-            self.call("ninja", "-C", self.build, "shim/libpagedstash.so")
-            self.keep_shim(name)
+            self.call("ninja", "-C", self.build, *parts)
+            for part, under in parts.items():
+                self.keep(part, f"{folder}/{under}")
+            if kernels:
+                shutil.copy(f"{self.to}/{folder_of(UNCHANGED)}/libpagedstash.so", f"{self.to}/{folder}")
         finally:
             restore(originals)
 
@@ -109,7 +124,8 @@ class Bench:
 
 def body_of(text, function, where):
     """(from, to) of a function's definition."""
-    found = [m for m in re.finditer(rf"^[A-Za-z][^\n;=]*\b{function}\((?:[^;{{]*)\)\n{{.*?^}}$", text, re.M | re.S)]
+    head = rf"^(?:[A-Za-z][^\n;=]*\b{function}\(|\w+\({function}, )"
+    found = list(re.finditer(head + r"(?:[^;{]*)\)\n{.*?^}$", text, re.M | re.S))
     if len(found) != 1:
         sys.exit(f"{where}: function {function} found {len(found)} times")
     return found[0].start(), found[0].end()
@@ -143,6 +159,8 @@ def lock_rows(source):
 def check_coverage(source):
     """Every site of the sources lies in a row, or in a helper whose callers are rows."""
     missing = []
+    for r in SITES:
+        place(read(source, r[2]), r[3], r[4], r[0])
     for name in ENGINE:
         text = read(source, "shim/" + name)
         spans = [place(text, r[3], r[4], r[0]) for r in SITES if r[2] == "shim/" + name]
@@ -196,7 +214,7 @@ def build_bench(bench, work, to, todo, again):
             if not again:
                 made.mutant(name, rows)
             mutants.append({"name": name, "kind": rows[0][1], "file": rows[0][2], "function": rows[0][3],
-                            "bench": bench})
+                            "bench": bench, "units": sorted({UNITS[r[2]] for r in rows if r[2] in UNITS})})
     return made.names, mutants
 
 
@@ -223,7 +241,7 @@ def build_package(package, work, todo, again):
 
 
 def bench_of(rows):
-    return "tsan" if rows[0][1] == "lock" else "plain"
+    return "tsan" if rows[0][1] in ("lock", "atomic") else "plain"
 
 
 def print_table(path):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job takes all memory while groups are out: their pages go from the device to the host, and what is kept there must
- * be the same bytes. Before anything is planned.
+ * The job takes all memory while groups are out: their pages go from the device to the host, and what is kept there
+ * must be the same bytes. Before anything is planned.
  *
  *   moved   more groups leave behind that, into host pages, and again memory runs out
  *   cached  some are still in their places when it happens, or on their way out, and are taken back

@@ -197,9 +197,34 @@ START_TEST(what_is_alive_is_missed_by_nobody)
 }
 END_TEST
 
+/* Asks as soon as there is a window. */
+static void *look(void *arg)
+{
+    bool *const named = arg;
+
+    while (!ps_in_window(BASE + BYTES / 2)) {
+        sched_yield();
+    }
+    *named = ps_window_names(BASE + BYTES / 2);
+    return NULL;
+}
+
+START_TEST(a_window_is_whole_for_who_sees_it)
+{
+    pthread_t thread;
+    bool named = true;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, look, &named), 0);
+    setup();
+    pthread_join(thread, NULL);
+    ck_assert(!named);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("touch");
+    TCase *w = tcase_create("window");
     TCase *t = tcase_create("stale words");
 
     tcase_add_checked_fixture(t, setup, NULL);
@@ -208,5 +233,7 @@ int main(void)
     tcase_add_test(t, stale_words_are_counted_once_beside_others);
     tcase_add_test(t, what_is_alive_is_missed_by_nobody);
     suite_add_tcase(s, t);
+    tcase_add_test(w, a_window_is_whole_for_who_sees_it);
+    suite_add_tcase(s, w);
     return ps_check_main(s);
 }
