@@ -95,7 +95,7 @@ CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k)
     loaded.out.small = loaded.in.small = (struct ps_shape){0, 16 << 10, 16 << 10, 2};
     loaded.out.quiet = loaded.in.quiet = (struct ps_shape){n_multiprocessors, 32 << 10, 4 << 10, 8};
     loaded.out.host = (struct ps_shape){8, 2 << 20, 4 << 10, 4};
-    loaded.in.host = (struct ps_shape){2, 2 << 20, 8 << 10, 8};
+    loaded.in.host = (struct ps_shape){8, 2 << 20, 4 << 10, 4};
     *k = loaded;
     return CUDA_SUCCESS;
 }

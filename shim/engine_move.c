@@ -345,6 +345,7 @@ static void stash_group(struct ps_engine *e, struct ps_group *g, bool early)
         return;
     }
     uint32_t n;
+    g->full = false; /* until it is seen once more */
     do {
         n = stash_batch(e, g, early);
         g->kept = g->kept && n == 0;
@@ -434,10 +435,10 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
     const bool may = planned || throttle(e, thread);
     e->stalled = e->stalled && e->flights != NULL && !ps_fence_done(e->flights->fence);
     for (struct ps_group *g = e->groups; g != NULL; g = g->next) {
-        if ((planned && g->stays) || g->full || !may_leave(e, g, thread)) {
+        if ((planned && g->stays) || !may_leave(e, g, thread)) {
             continue;
         }
-        if (ps_gain_none(&e->gain) || !may || e->pool.broken || e->ended) {
+        if (g->full || ps_gain_none(&e->gain) || !may || e->pool.broken || e->ended) {
             ps_pool_stand_by(e, group_pages(e, g));
             keep(e, g);
             continue;

@@ -97,6 +97,8 @@ static void add_peer(struct ps_engine *e, CUdevice device)
     e->peer[e->n_peers] = device;
     atomic_fetch_add_explicit(&e->n_peers, 1, memory_order_release);
     grant_all(e);
+    /* Lanes are made anew, of plain memory, at the next cut. */
+    e->learner.forget = e->learner.forget || (e->compressible && e->places != NULL);
 }
 
 void ps_engine_peer_enabled(CUcontext peer)

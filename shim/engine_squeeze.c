@@ -186,6 +186,9 @@ static bool copy_pages(struct mover *m, const struct ps_copy *c)
         if ((page & PS_PAGE_HOST) != 0) {
             continue; /* there already, uniform or dead */
         }
+        if (m->n_taken >= m->list.n_free) {
+            return false; /* fewer are free than was counted */
+        }
         fresh[i] = m->slots[(m->list.head + m->n_taken) & (m->list.n_slots - 1)];
         m->n_taken++;
         if (ps_driver.cuMemcpyDtoHAsync(host_address(m, fresh[i]),
@@ -340,6 +343,7 @@ void ps_engine_squeeze(struct ps_engine *e)
     }
     if (more > 0) {
         ps_pool_tables(e, table_pages(e) + more);
+        count_pages(e, &held, &more); /* the lock was let go */
     }
     if (held > 0 && e->places == NULL && still(e) && held <= free_host_pages(e)) {
         empty_device_pages(e);

@@ -216,6 +216,32 @@ START_TEST(a_launch_has_its_shape)
 }
 END_TEST
 
+/* _i: pace and direction. More than PS_RING_MAX must be asked for in another way, which no driver need grant. */
+START_TEST(what_is_built_in_asks_for_no_more_than_a_block_has)
+{
+    static const uint32_t pages[] = {512, 4096, 65536, 262144, 2 << 20};
+    const enum ps_pace pace = (enum ps_pace)(_i % 3);
+    struct ps_kernels k;
+
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
+    for (unsigned i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+        for (uint64_t bytes = 512; bytes <= UINT64_C(1) << 32; bytes *= 64) {
+            for (int host = 0; host < 2; host++) {
+                struct ps_batch b = {.page_bytes = pages[i], .n_items = 1};
+
+                b.items[0].bytes = bytes;
+                b.host_list = b.host_pieces = host != 0 ? 64 : 0;
+                seen.shared = UINT32_MAX;
+                ck_assert_int_eq((_i < 3 ? ps_kernels_stash : ps_kernels_restore)(
+                                     &driver, &k, CU_STREAM_PER_THREAD, &b, pace),
+                                 CUDA_SUCCESS);
+                ck_assert_uint_le(seen.shared, PS_RING_MAX);
+            }
+        }
+    }
+}
+END_TEST
+
 /* A stash with host pages, or that looks beyond rows, has units of a page; a restore need not. */
 START_TEST(a_stash_that_must_goes_by_the_page)
 {
@@ -318,6 +344,7 @@ int main(void)
     tcase_add_test(t, an_older_driver_need_not_know_cuFuncLoad);
     tcase_add_loop_test(t, after_a_failure_nothing_stays_loaded, 1, 2 * N_FUNCTIONS + 2);
     tcase_add_loop_test(t, a_launch_has_its_shape, 0, (int)(sizeof(shapes) / sizeof(shapes[0])));
+    tcase_add_loop_test(t, what_is_built_in_asks_for_no_more_than_a_block_has, 0, 6);
     tcase_add_loop_test(t, a_stash_that_must_goes_by_the_page, 0, 3);
     tcase_add_test(t, what_is_large_is_not_launched_as_if_it_were_small);
     tcase_add_loop_test(t, the_others_are_few_blocks, 0, 6);
