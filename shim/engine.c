@@ -320,11 +320,7 @@ static enum ps_status query_device(struct ps_engine *e)
     e->compressible = ps_options.compress &&
                       ps_driver.cuMemGetAllocationPropertiesFromHandle != NULL &&
                       attribute(e->device, CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
-    memset(&prop, 0, sizeof(prop));
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = e->device;
-    prop.allocFlags.gpuDirectRDMACapable = e->rdma ? 1 : 0;
+    ps_memory_describe(e, &prop);
     const CUresult r = ps_driver.cuMemGetAllocationGranularity(&granularity, &prop,
                                                                CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (r != CUDA_SUCCESS || granularity == 0) {

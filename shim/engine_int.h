@@ -367,6 +367,8 @@ uint64_t ps_memory_sweep(struct ps_engine *e);
 void ps_memory_trim_pool(const struct ps_engine *e);
 /* The chunks of a tensor whose addresses have just been unmapped become free. Lock held. */
 void ps_memory_take_back(struct ps_engine *e, struct ps_tensor *t);
+/* What all our device memory is. */
+void ps_memory_describe(const struct ps_engine *e, CUmemAllocationProp *prop);
 CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
                           CUmemGenericAllocationHandle *handle_p);
 /* The same, compressible if the device can, no peer reads it, and it stays as fit for RDMA as all else. */

@@ -262,7 +262,7 @@ void ps_memory_take(struct ps_engine *e, const uint32_t n[PS_N_CLASSES], uint64_
     }
 }
 
-static void describe(const struct ps_engine *e, CUmemAllocationProp *prop)
+void ps_memory_describe(const struct ps_engine *e, CUmemAllocationProp *prop)
 {
     memset(prop, 0, sizeof(*prop));
     prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -275,7 +275,7 @@ CUresult ps_memory_create(struct ps_engine *e, uint64_t bytes,
                           CUmemGenericAllocationHandle *handle_p)
 {
     CUmemAllocationProp prop;
-    describe(e, &prop);
+    ps_memory_describe(e, &prop);
     return ps_driver.cuMemCreate(handle_p, bytes, &prop, 0);
 }
 
@@ -287,7 +287,7 @@ CUresult ps_memory_create_compressible(struct ps_engine *e, uint64_t bytes,
     if (!e->compressible || atomic_load_explicit(&e->n_peers, memory_order_relaxed) > 0) {
         return ps_memory_create(e, bytes, handle_p);
     }
-    describe(e, &prop);
+    ps_memory_describe(e, &prop);
     prop.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
     if (ps_driver.cuMemCreate(handle_p, bytes, &prop, 0) != CUDA_SUCCESS) {
         return ps_memory_create(e, bytes, handle_p);
