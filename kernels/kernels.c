@@ -14,7 +14,11 @@
 #define N_LANES         32   /* of stash, restore and drop */
 #define RING_LEAST      8192 /* the end of a stash uses the ring as well (settle.h) */
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
-#define N_THREADS_CLEAN 512  /* one block a multiprocessor: most launches find nothing to do */
+/* With more blocks that store to the host, kernels beside it take longer (docs/benchmarks/kernels.md). */
+#define N_THREADS_SHIFT 512
+#define N_BLOCKS_OUT    2
+#define N_BLOCKS_IN     4
+#define N_THREADS_CLEAN 512 /* one block a multiprocessor: most launches find nothing to do */
 
 /* The fatbin, made from stash.cu at build time by embed.py. */
 extern const unsigned char ps_stash_image[];
@@ -42,7 +46,7 @@ static CUresult find_functions(const struct ps_driver *drv, struct ps_kernels *k
         CUfunction *function_p;
     } wanted[] = {
         {"ps_stash", &k->stash}, {"ps_restore", &k->restore}, {"ps_drop", &k->drop},
-        {"ps_grow", &k->grow},   {"ps_clean", &k->clean},
+        {"ps_grow", &k->grow},   {"ps_clean", &k->clean},     {"ps_shift", &k->shift},
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -281,4 +285,14 @@ CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k
     void *params[] = {&free_list, &first, &count};
 
     return launch(drv, k->grow, stream, &g, params);
+}
+
+CUresult ps_kernels_shift(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                          const struct ps_shift *s)
+{
+    const struct geometry g = {s->to_host != 0 ? N_BLOCKS_OUT : N_BLOCKS_IN, N_THREADS_SHIFT, 0};
+    void *params[] = {(void *)s};
+
+    ps_assert(s->to % 16 == 0 && s->from % 16 == 0 && s->count % 8 == 0 && s->page_bytes % 16 == 0);
+    return launch(drv, k->shift, stream, &g, params);
 }

@@ -31,7 +31,7 @@ struct ps_shapes {
 
 struct ps_kernels {
     CUmodule module;
-    CUfunction stash, restore, drop, grow, clean;
+    CUfunction stash, restore, drop, grow, clean, shift;
     unsigned n_multiprocessors;
     struct ps_shapes out, in; /* of a stash, of a restore */
 };
@@ -75,6 +75,9 @@ CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k
  */
 CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);
+/* Ordered behind what gives the number and the pages; by few blocks. */
+CUresult ps_kernels_shift(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
+                          const struct ps_shift *s);
 /* Appends page numbers [first, first + count) to a free list, either one. Ordered like drop. */
 CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                          uint64_t free_list, uint32_t first, uint32_t count);

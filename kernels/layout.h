@@ -177,6 +177,19 @@ PS_BOTH uint64_t ps_batch_item_valid(const struct ps_batch_item *item, int64_t n
     return bytes - item->before < item->bytes ? bytes - item->before : item->bytes;
 }
 
+/*
+ * Copies pages one behind the other, of which only the device knows how many: from `first` on up to the number that is
+ * in `count` when the kernel runs, n_pages at most. One side is pinned host memory.
+ */
+struct ps_shift {
+    uint64_t to, from; /* addresses of page 0; 16-byte aligned */
+    uint64_t count;    /* device address of a uint64_t */
+    uint64_t note;     /* where the number is written to as well, in device memory; 0: nowhere */
+    uint32_t first, n_pages;
+    uint32_t page_bytes;
+    uint32_t to_host; /* else from there */
+};
+
 /* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
 static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, state) == 8 &&
@@ -186,6 +199,7 @@ static_assert(sizeof(struct ps_free_list) == 48, "six words");
 static_assert(sizeof(struct ps_row_outcome) == 64, "no padding");
 static_assert(sizeof(struct ps_batch_item) == 80, "no padding");
 static_assert(offsetof(struct ps_batch, items) == 56, "no padding");
+static_assert(sizeof(struct ps_shift) == 48, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 
 #endif

@@ -334,3 +334,39 @@ PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
     PS_YIELD();
     publish(list, tail, count);
 }
+
+/* ---- shift: pages in a row ---- */
+
+#define SHIFT_AHEAD 8
+
+/* Enough of them, in few blocks, that a link's latency is covered. */
+PS_KERNEL1(ps_shift, struct ps_shift, s)
+{
+    const uint64_t n = ps_load_u64((const uint64_t *)ps_address(s.count));
+    const uint64_t end = (n < s.n_pages ? n : s.n_pages) * (s.page_bytes / sizeof(struct ps_vec));
+    const uint64_t begin = (uint64_t)s.first * (s.page_bytes / sizeof(struct ps_vec));
+    const struct ps_vec *const from = (const struct ps_vec *)ps_address(s.from);
+    struct ps_vec *const to = (struct ps_vec *)ps_address(s.to);
+    const uint64_t step = PS_N_BLOCKS * PS_N_THREADS;
+
+    if (s.note != 0 && PS_BLOCK == 0 && PS_THREAD == 0) {
+        *(uint64_t *)ps_address(s.note) = n;
+    }
+    PS_YIELD();
+    PS_NO_UNROLL
+    for (uint64_t at = begin + PS_BLOCK * PS_N_THREADS + PS_THREAD; at < end;
+         at += SHIFT_AHEAD * step) {
+        struct ps_vec v[SHIFT_AHEAD];
+        PS_UNROLL
+        for (uint32_t k = 0; k < SHIFT_AHEAD; k++) {
+            const struct ps_vec none = {0, 0};
+            v[k] = at + k * step < end ? ps_load_stream(&from[at + k * step]) : none;
+        }
+        PS_UNROLL
+        for (uint32_t k = 0; k < SHIFT_AHEAD; k++) {
+            if (at + k * step < end) {
+                ps_store_stream(&to[at + k * step], v[k]);
+            }
+        }
+    }
+}

@@ -29,6 +29,9 @@
 #include "policy/base/status.h"
 #include "policy/plan.h"
 
+/* Bytes a second each way, where nobody says: pinned copies of an H200, PCI Express 5 (docs/benchmarks/kernels.md). */
+#define PS_LINK_RATE UINT64_C(55000000000)
+
 /* A tensor's tail while it is out; events of the step, leave <= gone <= come <= due. */
 struct ps_spill_item {
     uint64_t bytes; /* of its pages */
@@ -72,7 +75,7 @@ struct ps_spill {
 
 /*
  * The items of step number `kind` of those the plan was made from. A tail whose valid bytes are not known counts as
- * full. items: room for step->n_tensors. PS_ERR_MEMORY.
+ * the fullest of its site, or as full. items: room for step->n_tensors. PS_ERR_MEMORY.
  */
 enum ps_status PS_MUST_CHECK ps_spill_items(const struct ps_plan *plan,
                                             const struct ps_plan_step *step, uint32_t kind,

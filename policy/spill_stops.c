@@ -9,13 +9,32 @@
 
 /* ---- items ---- */
 
+/* seen: the most that was valid of a tensor of its site; 0: of none is it known. */
 static uint64_t tail_bytes(const struct ps_plan_site *site, const struct ps_plan_tensor *t,
-                           uint64_t page_bytes)
+                           uint64_t seen, uint64_t page_bytes)
 {
-    uint64_t valid = t->valid == PS_PLAN_UNKNOWN || t->valid > t->bytes ? t->bytes : t->valid;
+    uint64_t valid = t->valid != PS_PLAN_UNKNOWN ? t->valid : seen != 0 ? seen : t->bytes;
 
+    valid = valid < t->bytes ? valid : t->bytes;
     valid = valid > site->home_bytes ? valid - site->home_bytes : 0;
     return (valid + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+/* By site of the plan, what tensors were seen to hold. NULL: no memory. */
+static uint64_t *look_at_sites(const struct ps_plan *plan, const struct ps_plan_step *step)
+{
+    uint64_t *seen = calloc(plan->n_sites + 1u, sizeof(*seen));
+
+    for (uint32_t i = 0; seen != NULL && i < step->n_tensors; i++) {
+        const struct ps_plan_tensor *t = &step->tensors[i];
+        const struct ps_plan_site *site = ps_plan_find(plan, step->names[t->group], t->ordinal);
+        uint64_t *const its = site != NULL ? &seen[site - plan->sites] : NULL;
+
+        if (its != NULL && t->valid != PS_PLAN_UNKNOWN && t->valid > *its) {
+            *its = t->valid;
+        }
+    }
+    return seen;
 }
 
 static struct ps_spill_item item_of(const struct ps_plan_trip *trip, uint32_t n_events)
@@ -55,9 +74,12 @@ enum ps_status ps_spill_items(const struct ps_plan *plan, const struct ps_plan_s
                               uint32_t *n_items_p)
 {
     uint32_t *found = malloc((step->n_tensors + 1u) * sizeof(*found));
+    uint64_t *seen = look_at_sites(plan, step);
     uint32_t n = 0;
 
-    if (found == NULL) {
+    if (found == NULL || seen == NULL) {
+        free(found);
+        free(seen);
         return PS_ERR_MEMORY;
     }
     for (uint32_t i = 0; i < step->n_tensors; i++) {
@@ -70,13 +92,14 @@ enum ps_status ps_spill_items(const struct ps_plan *plan, const struct ps_plan_s
             continue;
         }
         items[n] = item_of(trip, step->n_events);
-        items[n].bytes = tail_bytes(site, t, page_bytes);
+        items[n].bytes = tail_bytes(site, t, seen[site - plan->sites], page_bytes);
         items[n].group = t->group;
         items[n].tensor = i;
         n += items[n].bytes != 0;
     }
     note_frees(step, items, n, found);
     free(found);
+    free(seen);
     *n_items_p = n;
     return PS_OK;
 }

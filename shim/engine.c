@@ -480,6 +480,9 @@ void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
 {
     const bool spills = e->short_of_memory && e->pool.budget.capacity.host > 0;
     uint32_t uniform = 0;
+    if (fl->n > 0 && fl->copy[0]->sink != NULL) {
+        ps_flight_settle(e, fl);
+    }
     for (uint32_t i = 0; i < fl->n; i++) {
         ps_copy_settle(e, fl->copy[i]);
         uniform += fl->copy[i]->uniform;
@@ -640,6 +643,8 @@ static void release_memory(struct ps_engine *e, struct ps_tensor *tensors)
         }
         free(u);
     }
+    ps_sinks_free(e, e->sinks, true);
+    e->sinks = NULL;
     if (e->places != NULL) {
         ps_places_free(e, e->places);
         e->places = NULL;

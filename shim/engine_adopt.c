@@ -33,7 +33,8 @@ static bool worth(const struct ps_learner *l, const struct ps_kind *k)
 }
 
 /* The plan for all kinds of step that are current. */
-static enum ps_status make_plan(struct ps_engine *e, struct ps_plan *plan_p)
+static enum ps_status make_plan(struct ps_engine *e, struct ps_plan *plan_p,
+                                struct ps_sinks *sinks_p)
 {
     struct ps_learner *l = &e->learner;
     struct ps_plan_step steps[PS_KINDS_MAX];
@@ -56,6 +57,12 @@ static enum ps_status make_plan(struct ps_engine *e, struct ps_plan *plan_p)
     if (s == PS_OK) {
         s = n > 0 ? ps_learn_make(e, steps, n, &settings, plan_p) : PS_ERR_UNSUPPORTED;
     }
+    if (s == PS_OK) {
+        s = ps_learn_sinks(e, steps, n, plan_p, sinks_p);
+        if (s != PS_OK) {
+            ps_plan_fini(plan_p);
+        }
+    }
     l->n_next = n;
     while (n > 0) {
         ps_plan_step_free(&steps[--n]);
@@ -67,6 +74,7 @@ static void forget_next(struct ps_learner *l)
 {
     if (l->have_next) {
         ps_plan_fini(&l->next);
+        ps_sinks_fini(&l->next_sinks);
         memset(&l->next, 0, sizeof(l->next));
         l->have_next = false;
     }
@@ -82,11 +90,17 @@ static void say_plan(const struct ps_plan *p)
         (unsigned long long)(p->plain_peak_bytes >> 20));
 }
 
+static void want_sinks(struct ps_engine *e, const struct ps_sinks *sinks)
+{
+    ps_host_want_sinks(e, sinks->n_sinks, (uint64_t)sinks->stage_pages * e->pool.page_bytes);
+}
+
 /*
  * Until a stash is seen complete it may need the worst case: room for `flights` groups on their way, in host memory as
  * far as that goes.
  */
-static void want_pages(struct ps_engine *e, const struct ps_plan *plan, uint64_t flights)
+static void want_pages(struct ps_engine *e, const struct ps_plan *plan,
+                       const struct ps_sinks *sinks, uint64_t flights)
 {
     const uint64_t least = FLIGHTS_FIRST * plan->group_tail_bytes;
     const uint64_t worst = flights * plan->group_tail_bytes;
@@ -94,8 +108,9 @@ static void want_pages(struct ps_engine *e, const struct ps_plan *plan, uint64_t
     uint64_t host = worst < most ? worst : most;
     uint64_t device = plan->pool_bytes + (host < least ? least - host : 0);
 
-    ps_learn_limit(e, plan, &device, &host);
+    ps_learn_limit(e, plan, sinks, &device, &host);
     ps_pool_want(e, device, host);
+    want_sinks(e, sinks);
 }
 
 /* Everything that was freed is idle: its memory is given back. Lock let go and taken again. */
@@ -127,21 +142,32 @@ static void choose_page(struct ps_engine *e)
     }
 }
 
+static void say_sinks(const struct ps_engine *e, const struct ps_sinks *s)
+{
+    if (s->n_sinks > 0) {
+        const uint64_t bytes = (uint64_t)s->stage_pages * e->pool.page_bytes;
+        ps_info("sinks: %u of %llu MiB each in host memory, by way of %u on the device", s->n_sinks,
+                (unsigned long long)(bytes >> 20), s->n_stages);
+    }
+}
+
 /* Plans the steps seen so far. The pages are asked for now: pinning takes its time. */
 static void consider(struct ps_engine *e)
 {
     struct ps_learner *l = &e->learner;
     struct ps_plan plan;
+    struct ps_sinks sinks = {0};
 
     memset(&plan, 0, sizeof(plan));
     choose_page(e);
-    if (make_plan(e, &plan) != PS_OK) {
+    if (make_plan(e, &plan, &sinks) != PS_OK) {
         return;
     }
     say_plan(&plan);
     forget_next(l);
     if (!plan.adopt) {
         ps_plan_fini(&plan);
+        ps_sinks_fini(&sinks);
         if (!l->left_alone) {
             l->left_alone = true;
             ps_info(
@@ -150,8 +176,16 @@ static void consider(struct ps_engine *e)
         return;
     }
     l->next = plan;
+    l->next_sinks = sinks;
     l->have_next = true;
-    want_pages(e, &plan, FLIGHTS_FIRST);
+    say_sinks(e, &sinks);
+    want_pages(e, &plan, &sinks, FLIGHTS_FIRST);
+}
+
+static struct ps_fence *pending(const struct ps_engine *e, const struct ps_places *p)
+{
+    struct ps_fence *f = ps_places_pending(p);
+    return f != NULL ? f : ps_sinks_pending(e->sinks);
 }
 
 /* The places in force go. False: somebody is in them, or the device is not done with them. */
@@ -163,7 +197,7 @@ static bool take_down(struct ps_engine *e)
         return true;
     }
     ps_places_tidy(e);
-    while (e->places == p && (f = ps_places_pending(p)) != NULL) {
+    while (e->places == p && (f = pending(e, p)) != NULL) {
         if (ps_places_open_elsewhere(p)) {
             return false;
         }
@@ -181,10 +215,13 @@ static bool take_down(struct ps_engine *e)
     if (e->places != p || !ps_places_idle(p)) {
         return false;
     }
+    struct ps_sinks_memory *sinks = e->sinks;
     e->places = NULL;
-    e->chunk_bytes -= p->bytes;
+    e->sinks = NULL;
+    e->chunk_bytes -= p->bytes + ps_sinks_bytes(sinks);
     e->learner.n_ways = 0;
     pthread_mutex_unlock(&ps_lock);
+    ps_sinks_free(e, sinks, false);
     ps_places_free(e, p);
     pthread_mutex_lock(&ps_lock);
     return true;
@@ -230,11 +267,17 @@ static void take_up(struct ps_engine *e)
     if (!take_down(e) || !clear_out(e)) {
         return;
     }
+    /* What the plan before had is there now, or asked for. */
+    want_sinks(e, &l->next_sinks);
+    if (!ps_host_settled(e)) {
+        return;
+    }
     struct ps_plan plan = l->next;
     const uint32_t n_peers = e->n_peers;
     pthread_mutex_unlock(&ps_lock);
     ps_memory_trim_pool(e);
     struct ps_places *p = ps_places_make(e, &plan);
+    struct ps_sinks_memory *sinks = p != NULL ? ps_sinks_make(e, &l->next_sinks) : NULL;
     pthread_mutex_lock(&ps_lock);
     if (p == NULL) {
         l->n_failures++;
@@ -246,10 +289,11 @@ static void take_up(struct ps_engine *e)
     l->n_ways = l->n_next;
     memcpy(l->way_kind, l->next_kind, sizeof(l->way_kind));
     e->places = p;
+    e->sinks = sinks;
     if (n_peers != e->n_peers) {
         ps_places_grant(e, p);
     }
-    e->chunk_bytes += p->bytes;
+    e->chunk_bytes += p->bytes + ps_sinks_bytes(sinks);
     ps_counter_peak(&ps_counters.place_bytes_peak, e->chunk_bytes);
     ps_learn_watch(e, false);
     leave_temporaries(e, &p->plan);
@@ -260,7 +304,7 @@ static void take_up(struct ps_engine *e)
     ps_count(plans, 1);
     atomic_store_explicit(&ps_counters.pages_used_peak, 0, memory_order_relaxed);
     if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
-        want_pages(e, &p->plan, FLIGHTS);
+        want_pages(e, &p->plan, ps_sinks_chosen(sinks), FLIGHTS);
     }
     ps_info("places: %llu MiB for homes, lanes and one spare, %llu MiB for pages",
             (unsigned long long)(p->bytes >> 20), (unsigned long long)(e->pool.mapped >> 20));
@@ -368,6 +412,8 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     }
     if (l->have_next && ps_pool_ready(e)) {
         take_up(e);
+    } else if (e->places != NULL) {
+        (void)ps_pool_ready(e); /* its pages may have been given back when memory ran out */
     }
     l->n_sweeps = l->step_misses > 0 ? SWEEPS : l->n_sweeps;
     if (e->places != NULL) {

@@ -29,6 +29,7 @@
 #include "shim/observe.h"
 #include "shim/places.h"
 #include "shim/rows.h"
+#include "shim/sinks.h"
 #include "shim/window.h"
 
 #define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
@@ -68,6 +69,9 @@ struct ps_copy {
     struct ps_row_layout row_layout;
     bool trusted;             /* pages behind the rows are dead; */
     bool row_fill;            /* if not: which fill it was handed out with */
+    struct ps_sink *sink;     /* whose stage its pages are of; NULL: the pool's */
+    uint32_t reserved;        /* pages of the pool, until it is settled, */
+    uint32_t held;            /* and then */
     bool settled;             /* the host has read the ledger */
     bool dropping;            /* its drop is enqueued */
     struct ps_fence *stash;   /* behind the stash */
@@ -148,6 +152,7 @@ struct ps_flight {
     struct ps_flight *next;
     struct ps_fence *fence;
     uint64_t stream_key; /* of the group */
+    uint64_t overflow;   /* to a sink: pages of the pool reserved for all together */
     uint32_t n;
     struct ps_copy *copy[PS_BATCH_MAX];
 };
@@ -170,6 +175,7 @@ struct ps_pool_piece {
 struct ps_host_piece {
     struct ps_host_piece *next;
     void *base;
+    uint64_t bytes;
 };
 
 /* The pool's part in host memory (hostpages.c). */
@@ -184,7 +190,10 @@ struct ps_host_pages {
     struct ps_host_piece *ready, **ready_end; /* not in the free list yet */
     struct ps_host_piece *pieces;             /* in the free list */
     struct ps_host_piece *unwanted;           /* to be unpinned */
-    bool running;                             /* the thread is there */
+    struct ps_host_piece *sinks;              /* for a plan, each of sink_bytes, */
+    uint32_t n_sinks, want_sinks;             /* with those in use, and as many as shall be */
+    uint64_t sink_bytes;
+    bool running; /* the thread is there */
     uint32_t
         n_pauses; /* its context may be about to end: it shall end, and none shall begin meanwhile */
     bool stop;    /* the same for good */
@@ -199,12 +208,14 @@ struct ps_page_pool {
     uint64_t most_device; /* bytes of device pages; PS_NO_LIMIT */
     uint64_t base, room;  /* reserved addresses */
     uint64_t mapped;      /* bytes of it backed, from the front */
+    uint64_t staged;      /* bytes at its end that stages have (sinks.c) */
     uint64_t grow_unit;
     struct ps_pool_piece *pieces;       /* of pages */
     struct ps_pool_piece *table_pieces; /* of page tables: never given back before the end */
     uint64_t arena, arena_bytes;        /* device memory of free list, slots and counters */
     CUmemGenericAllocationHandle arena_handle;
     uint64_t list, counts; /* device addresses in it */
+    uint64_t nowhere;      /* a list of which nothing is taken: what is given to it is forgotten */
     uint64_t want_device;  /* bytes that shall be backed */
     struct ps_host_pages host;
     uint64_t host_list;   /* free list of host pages; 0: there are none */
@@ -220,9 +231,10 @@ struct ps_page_pool {
     uint16_t seq;
     struct ps_budget budget;
     bool growing;
-    bool spilling; /* the last stash seen complete went to host memory, most of it */
-    bool loose;    /* a drop is on its way that `pushed` is not behind */
-    bool broken;   /* the free list is not as we think: nothing more is given or taken */
+    bool
+        spilling; /* so much of the last stash seen complete went to host memory that the link tells */
+    bool loose;  /* a drop is on its way that `pushed` is not behind */
+    bool broken; /* the free list is not as we think: nothing more is given or taken */
     struct ps_fence
         *pushed; /* behind the last drop or grow: the list's tail is moved in this order */
     struct ps_copy *drops, **drops_end; /* enqueued, not yet seen complete */
@@ -252,7 +264,8 @@ struct ps_engine {
     struct ps_flight *flights, **flights_end;
     struct ps_unmap *unmaps;
     struct ps_sites sites;
-    struct ps_places *places;        /* NULL: no plan is in force */
+    struct ps_places *places;      /* NULL: no plan is in force */
+    struct ps_sinks_memory *sinks; /* NULL: none, or one that sends nothing to the host by copies */
     struct ps_demand_memory *demand; /* NULL: no range has told of its needs yet */
     bool demand_tried;               /* to make it */
     struct ps_rows_memory *rows;     /* NULL: no range has counted its rows yet */
@@ -420,6 +433,14 @@ uint64_t ps_engine_release_unused(struct ps_engine *e);
 void ps_engine_squeeze(struct ps_engine *e);
 
 /* ---- pagepool.c ---- */
+/*
+ * Does the link take longer for what is on the host than the few blocks of the host's shape do for looking at all
+ * pages? They scan and fill about 0.1 TB/s, and the link takes 0.05 (H200: docs/benchmarks/README.md).
+ */
+static inline bool ps_mostly_host(uint64_t spilled, uint64_t pages)
+{
+    return 2 * spilled > pages;
+}
 enum ps_status PS_MUST_CHECK ps_pool_init(struct ps_engine *e);
 void ps_pool_fini(struct ps_engine *e);
 /* Grows so that `pages` are certain, if the device has room and no push is on its way elsewhere.
@@ -462,11 +483,18 @@ uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 uint64_t ps_pool_available(const struct ps_engine *e);
 /* A batch without items. */
 void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b);
+/* Of them, pages of host memory, in the worst case. Lock held. */
+uint64_t ps_pool_available_host(const struct ps_engine *e);
+void ps_pool_poll(struct ps_engine *e);
+/* Behind all that the drop stream was given; from here on the next change of the list's tail waits for it. */
+struct ps_fence *ps_pool_push(struct ps_engine *e, CUresult *r_p);
+
+/* ---- copies.c ---- */
 /*
- * Reserves a place for every page, device pages first. NULL: they are not certain, or no table room, no ledger word or
- * no host memory. Lock held.
+ * Reserves a place in the pool for so many of its pages, device pages first. NULL: they are not certain, or no table
+ * room, no ledger word or no host memory. Lock held.
  */
-struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages);
+struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages, uint32_t reserved);
 /* Also of a copy that was never stashed: what it reserved is free again. Lock held. */
 void ps_copy_free(struct ps_engine *e, struct ps_copy *c);
 /* The copy holds, or is to hold, [base, base + bytes); its flags, if any, are the caller's to set. */
@@ -474,11 +502,12 @@ void ps_copy_item(const struct ps_engine *e, const struct ps_copy *c, uint64_t b
                   struct ps_batch_item *item_p);
 /* Reads the ledger of a copy whose stash fence is done. Lock held. */
 void ps_copy_settle(struct ps_engine *e, struct ps_copy *c);
+/* The same for copies to a sink; before each of them is settled. */
+void ps_flight_settle(struct ps_engine *e, const struct ps_flight *fl);
 /* Enqueues the return of the pages of tensors' copies, behind `after` (may be NULL); the tensors lose them.
  * Lock held. */
 CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
                         struct ps_fence *after);
-void ps_pool_poll(struct ps_engine *e);
 
 /* For hostpages.c. */
 /* Backs reserved addresses. Lock not held. */
@@ -496,7 +525,12 @@ void ps_host_init(struct ps_engine *e, uint64_t device_bytes);
 void ps_host_want(struct ps_engine *e, uint64_t bytes);
 /* The device has reached its limit: so many bytes more, if no others are on their way. Lock held. */
 void ps_host_want_more(struct ps_engine *e, uint64_t bytes);
-/* All that is wanted is in the free list, or no more will come. Lock held. */
+/* So many pieces of this size shall be there for sinks, those in use counted; 0: those that are not go. Lock held. */
+void ps_host_want_sinks(struct ps_engine *e, uint32_t n, uint64_t bytes);
+/* One of them; NULL: there is none, or of another size. Lock held. */
+struct ps_host_piece *ps_host_take_sink(struct ps_engine *e, uint64_t bytes);
+void ps_host_give_sink(struct ps_engine *e, struct ps_host_piece *piece);
+/* All that is wanted is there, what pages are in the free list, or no more will come. Lock held. */
 bool ps_host_settled(const struct ps_engine *e);
 /* What was pinned since goes into the free list, if it may change now. Lock held. */
 void ps_host_enter(struct ps_engine *e);
@@ -516,6 +550,16 @@ void ps_host_fini(struct ps_engine *e, bool gone);
 void ps_move_out_early(struct ps_engine *e, struct ps_group *g);
 /* Stashes what may leave at a boundary of this thread. Lock held; let go and taken again. */
 void ps_move_out(struct ps_engine *e, uint64_t thread);
+/* What moves of a tensor: all but its home. */
+void ps_tail_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+                  struct ps_batch_item *item_p);
+/* A group that is in the way of another leaves at once, if it may. Lock held. */
+void ps_move_group_out(struct ps_engine *e, struct ps_group *g);
+/* Backward has come to another group: those that the plan does not keep leave, as far as they may. Lock held; let go
+ * and taken again. */
+void ps_move_out_marked(struct ps_engine *e);
+
+/* ---- engine_return.c ---- */
 /* Brings tensors (PS_OUT, at most PS_BATCH_MAX) back in the order of `stream`. Lock held; let go and taken again. */
 CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream);
 /* Takes a cached tensor's place back, unless the driver refuses to order that: then it stays cached. Lock held. */
@@ -527,11 +571,6 @@ static inline bool ps_stream_ours(const struct ps_engine *e, uint64_t key)
     return key == ps_stream_key(e->ctx, e->stash_stream) ||
            key == ps_stream_key(e->ctx, e->restore_stream);
 }
-/* A group that is in the way of another leaves at once, if it may. Lock held. */
-void ps_move_group_out(struct ps_engine *e, struct ps_group *g);
-/* Backward has come to another group: those that the plan does not keep leave, as far as they may. Lock held; let go
- * and taken again. */
-void ps_move_out_marked(struct ps_engine *e);
 /* Brings all of a group that is out in ahead of its first touch, if its places are vacant. Lock held; let go and taken
  * again. */
 void ps_prefetch(struct ps_engine *e, struct ps_group *g);

@@ -4,6 +4,7 @@
  * Any thread; lock held in every function.
  */
 #include "policy/base/log.h"
+#include "policy/spill.h"
 #include "shim/engine_int.h"
 
 #define REMAKE_BEYOND 5 /* percent of the valid bytes that may move beyond what was planned */
@@ -153,18 +154,42 @@ enum ps_status ps_learn_make(struct ps_engine *e, const struct ps_plan_step *ste
     return s;
 }
 
-void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *device_p,
-                    uint64_t *host_p)
+enum ps_status ps_learn_sinks(struct ps_engine *e, const struct ps_plan_step *steps, uint32_t n,
+                              const struct ps_plan *plan, struct ps_sinks *sinks_p)
+{
+    const uint64_t host = ps_learn_host_most(e);
+    const struct ps_sinks_settings settings = {
+        .page_bytes = e->pool.page_bytes,
+        .device_bytes = plan->pool_bytes,
+        .beside = device_asked(),
+        /* Beside what a stash may need that takes more than was planned. */
+        .host_bytes = host > plan->group_tail_bytes ? host - plan->group_tail_bytes : 0,
+        .link_rate = PS_LINK_RATE,
+    };
+    *sinks_p = (struct ps_sinks){0};
+    return plan->adopt && e->learner.found.short_bytes > 0
+               ? ps_sinks_choose(plan, steps, n, &settings, sinks_p)
+               : PS_OK;
+}
+
+void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, const struct ps_sinks *sinks,
+                    uint64_t *device_p, uint64_t *host_p)
 {
     const struct ps_limits_found *f = &e->learner.found;
-    const uint64_t most = f->limits.host_bytes;
-    const uint64_t host = f->limits.host_sized ? most : *host_p + f->short_bytes;
+    const uint64_t staged = (uint64_t)sinks->n_sinks * sinks->stage_pages * e->pool.page_bytes;
+    const uint64_t most = f->limits.host_bytes - staged;
+    const uint64_t more = staged > 0 ? 0 : f->short_bytes;
+    const uint64_t host = f->limits.host_sized ? most : *host_p + more;
 
     *host_p = host < most ? host : most;
     e->pool.most_device = PS_NO_LIMIT;
     if (device_asked() || e->short_of_memory) {
         *device_p = ps_limits_pages(&f->limits, plan->home_bytes, *device_p);
         e->pool.most_device = ps_limits_pages(&f->limits, plan->home_bytes, PS_NO_LIMIT);
+    }
+    if (staged > 0) {
+        *device_p = *device_p < sinks->device_bytes ? *device_p : sinks->device_bytes;
+        e->pool.most_device = *device_p;
     }
 }
 

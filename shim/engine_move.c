@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving groups out and tensors in.
- *
- * Out, at a boundary: stash_stream waits for the fence behind the group's last use on its own stream (recorded at
- * the boundary) and copies; uses on other streams must be complete already. While stashes of groups of one stream of
- * the job are on their way, none of another stream's group is queued behind them. No stream of the job ever waits
- * for stash_stream, except to take back a tensor that is being stashed.
- *
- * In: the restore runs on the stream of the call that needs it, behind the tensor's own stash; its pages go back on
- * drop_stream, behind the restore. No stream of the job ever waits for drop_stream.
+ * Moving groups out, at a boundary: stash_stream waits for the fence behind the group's last use on its own stream
+ * (recorded at the boundary) and copies; uses on other streams must be complete already. While stashes of groups of one
+ * stream of the job are on their way, none of another stream's group is queued behind them. No stream of the job ever
+ * waits for stash_stream, except to take back a tensor that is being stashed (engine_return.c).
  *
  * Lock held in every function; let go where it says so.
  */
@@ -194,18 +189,30 @@ static CUresult order_stash(struct ps_engine *e, struct ps_group *g)
     return r;
 }
 
-/* What moves of a tensor: all but its home. */
-static void tail_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
-                      struct ps_batch_item *item_p)
+void ps_tail_item(const struct ps_engine *e, const struct ps_tensor *t, const struct ps_copy *c,
+                  struct ps_batch_item *item_p)
 {
     ps_copy_item(e, c, t->slot.base + t->home_bytes, ps_tensor_tail(t, t->bytes), item_p);
     ps_rows_item(c, item_p);
     item_p->flags = t->place != NULL && !t->place->aside ? t->place->tail->flags : 0;
 }
 
-/* early: at the pop, without what is usually named behind it. */
-static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, struct ps_batch *b,
-                       struct ps_tensor **t_p, struct ps_flight *fl)
+static void describe(const struct ps_tensor *t, struct ps_copy *c)
+{
+    c->site = t->site;
+    c->seg = t->seg;
+    c->traced = ps_trace_number(t->slot.base);
+    c->bytes = t->bytes;
+    c->home_bytes = t->home_bytes;
+    ps_rows_copy(t, c);
+}
+
+/*
+ * early: at the pop, without what is usually named behind it. sink: where all of it goes; pages that it may take beyond
+ * those are reserved for all tensors together.
+ */
+static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, struct ps_sink *sink,
+                       struct ps_batch *b, struct ps_tensor **t_p, struct ps_flight *fl)
 {
     struct ps_page_pool *p = &e->pool;
     uint32_t n = 0;
@@ -216,23 +223,45 @@ static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, stru
             continue;
         }
         const uint32_t pages = ps_pool_pages(p, ps_tensor_tail(t, t->bytes));
-        struct ps_copy *c = ps_copy_make(e, pages);
+        struct ps_copy *c = ps_copy_make(e, pages,
+                                         sink == NULL ? pages
+                                         : n == 0     ? (uint32_t)fl->overflow
+                                                      : 0);
         if (c == NULL) {
             break;
         }
-        c->site = t->site;
-        c->seg = t->seg;
-        c->traced = ps_trace_number(t->slot.base);
-        c->bytes = t->bytes;
-        c->home_bytes = t->home_bytes;
-        ps_rows_copy(t, c);
-        tail_item(e, t, c, &b->items[n]);
+        c->sink = sink;
+        describe(t, c);
+        ps_tail_item(e, t, c, &b->items[n]);
         fl->copy[n] = c;
         t_p[n++] = t;
     }
+    b->free_list = sink != NULL ? ps_sink_list(sink) : b->free_list;
     b->n_items = n;
     fl->n = n;
     return n;
+}
+
+/*
+ * The group's sink, if the plan has one for it, all of it leaves now, and what the stage may be too small for finds
+ * host pages. NULL: pages of the pool.
+ */
+static struct ps_sink *open_sink(struct ps_engine *e, const struct ps_group *g, bool early,
+                                 uint64_t *overflow_p)
+{
+    const uint32_t planned = ps_sink_pages(e, g);
+    uint32_t n = 0;
+    bool whole = planned > 0;
+
+    for (const struct ps_tensor *t = g->tensors; t != NULL && whole; t = t->next) {
+        whole = t->copy == NULL && !(early && movable(t) && ps_site_late(t->site));
+        n += movable(t);
+    }
+    const uint64_t pages = whole ? group_pages(e, g) : 0;
+    *overflow_p = pages > planned ? pages - planned : 0;
+    return whole && n > 0 && n <= PS_BATCH_MAX && *overflow_p <= ps_pool_available_host(e)
+               ? ps_sink_open(e, g, planned)
+               : NULL;
 }
 
 static void undo(struct ps_engine *e, struct ps_flight *fl)
@@ -283,49 +312,47 @@ static enum ps_pace stash_pace(const struct ps_engine *e)
     return e->places != NULL && e->places->plan.n_lanes > 1 ? PS_QUIET : PS_FAST;
 }
 
-/* Ahead of its use, or the job waits for it. */
-static enum ps_pace restore_pace(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                                 CUstream stream)
-{
-    uint64_t stored = 0, spilled = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        stored += t[i]->copy->stored; /* 0 as long as nobody has seen the stash complete */
-        spilled += t[i]->copy->spilled;
-    }
-    if (2 * spilled > stored) {
-        return PS_HOST;
-    }
-    return stream == e->restore_stream ? PS_QUIET : PS_FAST;
-}
-
 /* One launch, one flight: at most PS_BATCH_MAX tensors of the group. Returns how many went. */
 static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
 {
     struct ps_batch b;
     struct ps_tensor *t[PS_BATCH_MAX];
     struct ps_flight *fl = calloc(1, sizeof(*fl));
-    const uint32_t n = fl != NULL ? gather(e, g, early, &b, t, fl) : 0;
-    if (n == 0) {
-        free(fl);
-        return 0;
+    struct ps_sink *sink = fl != NULL ? open_sink(e, g, early, &fl->overflow) : NULL;
+    const uint32_t n = fl != NULL ? gather(e, g, early, sink, &b, t, fl) : 0;
+    CUresult r = CUDA_SUCCESS;
+    if (n > 0) {
+        ps_rows_tell(e, g);
+        r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, stash_pace(e));
     }
-    ps_rows_tell(e, g);
-    CUresult r = ps_kernels_stash(&ps_driver, &e->kernels, e->stash_stream, &b, stash_pace(e));
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
         ps_error("cannot stash a group: %s; it stays on the device",
                  ps_driver_error_name(&ps_driver, r));
         undo(e, fl);
+        fl = NULL;
+    }
+    if (n == 0 || fl == NULL) {
+        if (sink != NULL) {
+            ps_sink_stashed(e, sink, 0, NULL);
+        }
+        free(fl);
         return 0;
     }
     fl->fence = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
     if (fl->fence == NULL && !wait_stash(e)) {
         free(fl); /* but not the copies: the kernel may yet write them */
         lose_stash(g, t, n);
+        if (sink != NULL) {
+            ps_sink_lost(sink);
+        }
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
         mark_cached(e, t[i], fl->copy[i], fl->fence);
+    }
+    if (sink != NULL) {
+        ps_sink_stashed(e, sink, n, fl->fence);
     }
     if (fl->fence == NULL) {
         ps_flight_end(e, fl);
@@ -407,9 +434,21 @@ void ps_move_group_out(struct ps_engine *e, struct ps_group *g)
     }
 }
 
+static bool any_late(const struct ps_group *g)
+{
+    bool late = false;
+    for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
+        late = late || (movable(t) && ps_site_late(t->site));
+    }
+    return late;
+}
+
 void ps_move_out_early(struct ps_engine *e, struct ps_group *g)
 {
     ps_engine_poll(e);
+    if (ps_sink_pages(e, g) > 0 && any_late(g)) {
+        return; /* all of it goes at once, at the next boundary */
+    }
     if (may_leave(e, g, g->thread) && !ps_gain_none(&e->gain) && !e->pool.broken && !e->ended &&
         ps_pool_available(e) >= group_pages(e, g)) {
         stash_group(e, g, true);
@@ -467,231 +506,6 @@ void ps_move_out(struct ps_engine *e, uint64_t thread)
     }
 }
 
-CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
-{
-    ps_assert(t->state == PS_CACHED && ps_residency_may(t->state, PS_RESIDENT));
-    /* The stash still reads the place: what the stream does next may write it. */
-    const CUresult r = ps_fence_wait(t->copy->stash, ps_stream_key(e->ctx, stream), stream);
-    if (r != CUDA_SUCCESS) {
-        return r;
-    }
-    ps_list_remove(&e->cached, &e->cached_last, t);
-    t->state = PS_RESIDENT;
-    ps_place_touched(t);
-    ps_fence_unref(&e->fences, t->arrived);
-    t->arrived = ps_fence_ref(t->copy->stash);
-    ps_count(cache_hits, 1);
-    ps_copies_drop(e, &t, 1, NULL);
-    return CUDA_SUCCESS;
-}
-
-/* ---- in ---- */
-
-/* Most of what lies there is what belongs there: backward seldom writes what it was saved for. */
-static bool reads_faster(const struct ps_tensor *t)
-{
-    return t->place != NULL && !t->place->aside && t->place->tail->compressible;
-}
-
-static void batch_of(const struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                     struct ps_batch *b)
-{
-    ps_pool_batch(e, b);
-    b->n_items = n;
-    for (uint32_t i = 0; i < n; i++) {
-        tail_item(e, t[i], t[i]->copy, &b->items[i]);
-        b->items[i].rows_kind |= t[i]->flags_known ? PS_ITEM_KNOWN : 0;
-        b->items[i].rows_kind |= reads_faster(t[i]) ? PS_ITEM_COMPARE : 0;
-    }
-}
-
-/* Waits for a restore of which nobody knew the end: the next one is not ordered behind it. Lock let go meanwhile. */
-static CUresult end_lost_restore(struct ps_tensor *t)
-{
-    ps_count(host_syncs, 1);
-    pthread_mutex_unlock(&ps_lock);
-    const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
-    pthread_mutex_lock(&ps_lock);
-    t->runs_on = !idle;
-    return idle ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-}
-
-/* Memory for tensors that are PS_MOVING: mapped and ready for the stream. Lock let go meanwhile. */
-static CUresult place_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                          CUstream stream)
-{
-    const uint64_t stream_key = ps_stream_key(e->ctx, stream);
-    CUresult r = CUDA_SUCCESS;
-    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
-        struct ps_take take;
-        r = t[i]->runs_on ? end_lost_restore(t[i]) : CUDA_SUCCESS;
-        if (r != CUDA_SUCCESS) {
-            break;
-        }
-        if (t[i]->place != NULL) {
-            if (ps_place_enter(e, t[i], stream)) {
-                continue;
-            }
-            r = ps_place_step_aside(e, t[i]);
-            if (r != CUDA_SUCCESS) {
-                r = ps_place_step_aside(e, t[i]); /* once more: the data has no other way home */
-            }
-            continue;
-        }
-        if (t[i]->chunks != NULL) {
-            t[i]->stuck = 0;
-            continue; /* unplace_all could not take it away */
-        }
-        ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
-        pthread_mutex_unlock(&ps_lock);
-        r = ps_memory_build(e, t[i], &take);
-        if (r != CUDA_SUCCESS) {
-            /* Once more: the data has no other way home. */
-            const bool full = r == CUDA_ERROR_OUT_OF_MEMORY;
-            ps_count(errors, !full);
-            if (full) {
-                /* The reserve is in use: what is freed but not yet finished is the last resort, */
-                ps_count(host_syncs, 1);
-                ps_driver.cuCtxSynchronize();
-            }
-            pthread_mutex_lock(&ps_lock);
-            ps_engine_poll(e);
-            if (full) {
-                ps_engine_squeeze(e); /* and what the host has room for */
-            }
-            ps_memory_take(e, t[i]->n_chunks, stream_key, false, &take);
-            pthread_mutex_unlock(&ps_lock);
-            ps_engine_reap(e);
-            r = ps_memory_build(e, t[i], &take);
-        }
-        pthread_mutex_lock(&ps_lock);
-    }
-    return r;
-}
-
-/* Takes mapped places away again after a failure, unless they may be in use: the tensors are out as before. Lock let go
- * meanwhile. */
-static void unplace_all(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (t[i]->chunks != NULL) {
-            pthread_mutex_unlock(&ps_lock);
-            /* A restore may have been enqueued before the failure. */
-            const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
-            if (idle) {
-                (void)ps_memory_unmap_tensor(t[i], t[i]->slot.bytes);
-            }
-            pthread_mutex_lock(&ps_lock);
-            if (idle) {
-                ps_memory_take_back(e, t[i]);
-            } else {
-                t[i]->stuck = t[i]->slot.bytes; /* and may run on: the place stands */
-                t[i]->runs_on = true;
-            }
-        } else if (t[i]->place != NULL) {
-            pthread_mutex_unlock(&ps_lock);
-            const bool idle = PS_TWICE(ps_driver.cuCtxSynchronize());
-            pthread_mutex_lock(&ps_lock);
-            ps_place_exit(e, t[i], idle);
-        }
-        t[i]->state = PS_OUT;
-    }
-}
-
-/* Waits for a fence with the lock let go, where the driver refuses to order a stream behind it. */
-static CUresult wait_unlocked(struct ps_engine *e, struct ps_fence *f)
-{
-    ps_fence_ref(f);
-    ps_count(errors, 1);
-    ps_count(host_syncs, 1);
-    pthread_mutex_unlock(&ps_lock);
-    const CUresult r = ps_driver.cuEventSynchronize(f->event);
-    pthread_mutex_lock(&ps_lock);
-    ps_fence_unref(&e->fences, f);
-    return r;
-}
-
-/* Restore enqueued on the stream, behind the tensors' stashes; the fence behind it, or NULL if it is complete. */
-static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                                CUstream stream, struct ps_fence **f_p)
-{
-    const uint64_t key = ps_stream_key(e->ctx, stream);
-    struct ps_batch b;
-    CUresult r = CUDA_SUCCESS;
-
-    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
-        r = ps_fence_wait(t[i]->copy->stash, key, stream);
-        if (r != CUDA_SUCCESS) {
-            r = wait_unlocked(e, t[i]->copy->stash);
-        }
-    }
-    if (r != CUDA_SUCCESS) {
-        return r;
-    }
-    batch_of(e, t, n, &b);
-    const enum ps_pace pace = restore_pace(e, t, n, stream);
-    r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b, pace);
-    if (r != CUDA_SUCCESS) {
-        /* Once more: a driver that has just had its memory back may do it now, and the data has no other way home. */
-        ps_count(errors, 1);
-        r = ps_kernels_restore(&ps_driver, &e->kernels, stream, &b, pace);
-    }
-    if (r != CUDA_SUCCESS) {
-        return r;
-    }
-    *f_p = ps_fence_record(&e->fences, e->ctx, stream, &r);
-    if (*f_p != NULL) {
-        return CUDA_SUCCESS;
-    }
-    ps_count(errors, 1);
-    ps_count(host_syncs, 1);
-    pthread_mutex_unlock(&ps_lock);
-    r = ps_driver.cuStreamSynchronize(stream);
-    pthread_mutex_lock(&ps_lock);
-    return r;
-}
-
-CUresult ps_move_in(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n, CUstream stream)
-{
-    struct ps_fence *f = NULL;
-    (void)ps_mapping_unplanned(e->places != NULL ||
-                               (t[0]->group != NULL && !t[0]->group->returned));
-    CUresult r = place_all(e, t, n, stream);
-    (void)ps_mapping_unplanned(false);
-
-    if (r == CUDA_SUCCESS) {
-        r = enqueue_restore(e, t, n, stream, &f);
-    }
-    if (r != CUDA_SUCCESS) {
-        ps_count(errors, 1);
-        ps_error("cannot bring back %u tensors: %s; the job's call fails with that", n,
-                 ps_driver_error_name(&ps_driver, r));
-        unplace_all(e, t, n);
-    } else {
-        for (uint32_t i = 0; i < n; i++) {
-            ps_assert(ps_residency_may(t[i]->state, PS_RESIDENT));
-            t[i]->state = PS_RESIDENT;
-            ps_fence_unref(&e->fences, t[i]->arrived);
-            t[i]->arrived = ps_fence_ref(f);
-            if (f != NULL && t[i]->group != NULL && t[i]->group->stream_key == f->stream_key) {
-                ps_fence_unref(&e->fences, t[i]->group->home);
-                t[i]->group->home = ps_fence_ref(f);
-            }
-            ps_count(restores, 1);
-            ps_count(bytes_restored, (uint64_t)t[i]->copy->stored * e->pool.page_bytes);
-        }
-        ps_copies_drop(e, t, n, f);
-        ps_fence_unref(&e->fences, f);
-    }
-    pthread_cond_broadcast(&ps_moved);
-    for (uint32_t i = 0; i < n; i++) {
-        if (t[i]->freed && t[i]->pins == 0) {
-            ps_tensor_die(t[i]);
-        }
-    }
-    return r;
-}
-
 void ps_move_out_marked(struct ps_engine *e)
 {
     struct ps_group_view v;
@@ -717,29 +531,4 @@ void ps_move_out_marked(struct ps_engine *e)
             stash_group(e, g, false);
         }
     }
-}
-
-void ps_prefetch(struct ps_engine *e, struct ps_group *g)
-{
-    struct ps_tensor *out[PS_BATCH_MAX];
-    uint32_t n = 0;
-    bool vacant = e->state == PS_ENGINE_READY && !e->ended && !g->open;
-
-    for (struct ps_tensor *t = g->tensors; t != NULL && vacant; t = t->next) {
-        if (t->state == PS_OUT && !t->freed) {
-            vacant = n < PS_BATCH_MAX && ps_place_vacant(e, t);
-            out[n++ % PS_BATCH_MAX] = t;
-        }
-        vacant = vacant && t->state != PS_MOVING;
-    }
-    if (!vacant || n == 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        out[i]->state = PS_MOVING;
-    }
-    g->returned = true;
-    g->prefetched = true;
-    ps_count(prefetches, 1);
-    (void)ps_move_in(e, out, n, e->restore_stream); /* not now: then at its first touch */
 }

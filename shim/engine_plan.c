@@ -10,7 +10,8 @@
 #include "shim/engine_int.h"
 #include "shim/trace_valid.h"
 
-#define LEAD 2 /* groups looked ahead for one that is out */
+#define LOOK 16 /* groups looked ahead for those to be copied to stages */
+#define LEAD 2  /* groups looked ahead for one that is out */
 
 _Atomic uint32_t ps_learn_watching;
 
@@ -104,6 +105,27 @@ static bool any_out(const struct ps_group *g)
     return false;
 }
 
+/*
+ * Who comes back next, of those whose bytes are on the host: as many as there are stages, the first of them first. A
+ * chain of returns ends where a push is next, so no stage is taken from who leaves before.
+ */
+static void bring_to_stages(struct ps_engine *e, const struct ps_plan_moves *m, uint32_t next)
+{
+    struct ps_group *g[PS_STAGES_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < LOOK && n < PS_STAGES_MAX && next < m->n_groups; k++) {
+        struct ps_group *at = at_position(e, next);
+        if (at != NULL && ps_sink_pages(e, at) > 0 && any_out(at)) {
+            g[n++] = at;
+        }
+        next = m->after_return[next];
+    }
+    if (n > 0) {
+        ps_sinks_ahead(e, g, n);
+    }
+}
+
 /* Who comes back next, of those that are out: brought in if its places are vacant. Nobody overtakes it. */
 static void advance(struct ps_engine *e)
 {
@@ -113,6 +135,9 @@ static void advance(struct ps_engine *e)
         return;
     }
     uint32_t next = l->last_returned ? m->after_return[l->last] : m->after_push[l->last];
+    if (e->sinks != NULL) {
+        bring_to_stages(e, m, next);
+    }
     for (uint32_t n = 0; n < LEAD && next < m->n_groups; next = m->after_return[next]) {
         struct ps_group *g = at_position(e, next);
         if (g == NULL) {
@@ -266,6 +291,12 @@ void ps_learn_stashed(struct ps_engine *e, const struct ps_copy *c, uint64_t sto
     ps_segment_valid(&e->learner.segment, c->seg, valid);
     ps_demand_stashed(c, stored == 0 ? 0 : valid);
     ps_trace_valid(c->traced, valid);
+}
+
+uint32_t ps_learn_way(const struct ps_engine *e, const struct ps_group *g)
+{
+    const struct ps_plan_moves *m = moves_of(e);
+    return m != NULL && of_step(e, g) && g->seg.group < m->n_groups ? e->learner.way : PS_PLAN_NONE;
 }
 
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g)

@@ -15,6 +15,7 @@
 
 #include "policy/limits.h"
 #include "policy/segment.h"
+#include "policy/sinks.h"
 
 /* What an engine knows of its steps. */
 struct ps_learner {
@@ -23,9 +24,10 @@ struct ps_learner {
     uint64_t next_kind[PS_KINDS_MAX],
         way_kind[PS_KINDS_MAX]; /* kinds of step that next, and the plan in force, are for */
     uint32_t n_next, n_ways;
-    uint32_t way;       /* of the plan in force, that this step goes; PS_PLAN_NONE */
-    uint32_t last;      /* position of the last push or return */
-    bool last_returned; /* it was a return */
+    uint32_t way;               /* of the plan in force, that this step goes; PS_PLAN_NONE */
+    uint32_t last;              /* position of the last push or return */
+    bool last_returned;         /* it was a return */
+    struct ps_sinks next_sinks; /* of it */
     bool have_next;
     bool watching;       /* the job's other memory is noted */
     bool busy;           /* a thread is planning */
@@ -71,6 +73,8 @@ bool ps_learn_boundary_since(const struct ps_engine *e, const struct ps_group *g
 bool ps_learn_behind_pop(const struct ps_engine *e, const struct ps_group *g);
 /* Does the plan say that this group, or one that is in and before it, returns next, and can it be its time by now? */
 bool ps_learn_expects(const struct ps_engine *e, const struct ps_group *g);
+/* Which of the steps that the plan in force was made from is the group's; PS_PLAN_NONE. */
+uint32_t ps_learn_way(const struct ps_engine *e, const struct ps_group *g);
 /* The set the plan gives the group; PS_PLAN_NONE. */
 uint32_t ps_learn_set(const struct ps_engine *e, const struct ps_group *g);
 /* The set for the region whose forward has begun; PS_PLAN_NONE: none has, or it has no set. */
@@ -92,9 +96,13 @@ void ps_learn_capacity(uint32_t name, uint64_t capacity, uint64_t balanced);
 enum ps_status PS_MUST_CHECK ps_learn_make(struct ps_engine *e, const struct ps_plan_step *steps,
                                            uint32_t n, const struct ps_plan_settings *settings,
                                            struct ps_plan *plan_p);
+/* What of a plan to be adopted goes to the host by copies; nothing, if it was not limited. */
+enum ps_status PS_MUST_CHECK ps_learn_sinks(struct ps_engine *e, const struct ps_plan_step *steps,
+                                            uint32_t n, const struct ps_plan *plan,
+                                            struct ps_sinks *sinks_p);
 /* Of the pages that the plan is to have: as the limits allow. */
-void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, uint64_t *device_p,
-                    uint64_t *host_p);
+void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, const struct ps_sinks *sinks,
+                    uint64_t *device_p, uint64_t *host_p);
 uint64_t ps_learn_host_most(const struct ps_engine *e);
 /* Of the valid bytes: when more moves in a step, the plan is made anew. */
 uint64_t ps_learn_remake_percent(const struct ps_engine *e, uint64_t usual);

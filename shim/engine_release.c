@@ -135,6 +135,22 @@ bool ps_engine_give_back(void)
     return worth;
 }
 
+/*
+ * A plan's memory is in use from step to step: given back it would have to be mapped anew in each. When memory runs out
+ * it goes all the same. Lock not held.
+ */
+static void release_beside_plan(struct ps_engine *e)
+{
+    pthread_mutex_lock(&ps_lock);
+    const bool planned = e->places != NULL;
+    pthread_mutex_unlock(&ps_lock);
+    if (planned) {
+        ps_memory_sweep(e);
+    } else {
+        ps_engine_release_unused(e);
+    }
+}
+
 void ps_engine_trim(CUmemoryPool pool)
 {
     struct ps_guard guard;
@@ -148,8 +164,7 @@ void ps_engine_trim(CUmemoryPool pool)
     CUmemoryPool own;
     if (e != NULL && ps_driver.cuDeviceGetDefaultMemPool(&own, e->device) == CUDA_SUCCESS &&
         own == pool) {
-        ps_learn_release(e);
-        ps_engine_release_unused(e);
+        release_beside_plan(e);
     }
     ps_guard_leave(&guard);
 }

@@ -124,14 +124,14 @@ static void *map_piece(const struct ps_engine *e, uint64_t bytes)
     return at;
 }
 
-static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
+static struct ps_host_piece *pin_piece(const struct ps_engine *e, uint64_t bytes, CUresult *r_p)
 {
     struct ps_host_piece *piece = calloc(1, sizeof(*piece));
     if (piece == NULL) {
         *r_p = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
-    const uint64_t bytes = e->pool.host.piece_bytes;
+    piece->bytes = bytes;
     piece->base = map_piece(e, bytes);
     *r_p = piece->base == NULL ? CUDA_ERROR_OUT_OF_MEMORY
                                : ps_driver.cuMemHostRegister(piece->base, bytes,
@@ -144,20 +144,20 @@ static struct ps_host_piece *pin_piece(const struct ps_engine *e, CUresult *r_p)
         free(piece);
         return NULL;
     }
-    ps_count(host_pages_bytes, e->pool.host.piece_bytes);
+    ps_count(host_pages_bytes, bytes);
     return piece;
 }
 
-static void unpin_pieces(const struct ps_engine *e, struct ps_host_piece *piece, bool gone)
+static void unpin_pieces(struct ps_host_piece *piece, bool gone)
 {
     while (piece != NULL) {
         struct ps_host_piece *next = piece->next;
         if (!gone && ps_driver.cuMemHostUnregister(piece->base) != CUDA_SUCCESS) {
             ps_count(errors, 1); /* the device may yet write there: the memory stays */
         } else {
-            munmap(piece->base, e->pool.host.piece_bytes);
+            munmap(piece->base, piece->bytes);
         }
-        atomic_fetch_sub_explicit(&ps_counters.host_pages_bytes, e->pool.host.piece_bytes,
+        atomic_fetch_sub_explicit(&ps_counters.host_pages_bytes, piece->bytes,
                                   memory_order_relaxed);
         free(piece);
         piece = next;
@@ -180,14 +180,44 @@ static void give_up(struct ps_engine *e, CUresult r)
         ps_driver_error_name(&ps_driver, r));
 }
 
-static bool wants_more(const struct ps_host_pages *h)
+static bool wants_pages(const struct ps_host_pages *h)
 {
     return !h->failed && h->pinned < h->want;
+}
+
+static bool wants_sinks(const struct ps_host_pages *h)
+{
+    return !h->failed && h->n_sinks < h->want_sinks;
+}
+
+static bool wants_more(const struct ps_host_pages *h)
+{
+    return wants_pages(h) || wants_sinks(h);
 }
 
 static bool may_run(const struct ps_host_pages *h)
 {
     return !h->stop && h->n_pauses == 0;
+}
+
+/* One more for sinks. Lock held; let go and taken again. */
+static void pin_sink(struct ps_engine *e)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    const uint64_t bytes = h->sink_bytes;
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&ps_lock);
+    struct ps_host_piece *piece = pin_piece(e, bytes, &r);
+    pthread_mutex_lock(&ps_lock);
+    if (piece == NULL) {
+        give_up(e, r);
+        return;
+    }
+    const bool wanted = wants_sinks(h) && h->sink_bytes == bytes;
+    struct ps_host_piece **list = wanted ? &h->sinks : &h->unwanted;
+    piece->next = *list;
+    *list = piece;
+    h->n_sinks += wanted;
 }
 
 /* One step of what there is to do; false: nothing. Lock held; let go and taken again. */
@@ -198,18 +228,22 @@ static bool step(struct ps_engine *e)
         struct ps_host_piece *unwanted = h->unwanted;
         h->unwanted = NULL;
         pthread_mutex_unlock(&ps_lock);
-        unpin_pieces(e, unwanted, false);
+        unpin_pieces(unwanted, false);
         pthread_mutex_lock(&ps_lock);
         return true;
     }
-    if (!wants_more(h)) {
-        return false;
+    if (!wants_pages(h)) {
+        const bool more = wants_sinks(h);
+        if (more) {
+            pin_sink(e);
+        }
+        return more;
     }
     const bool first = h->ring == NULL;
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&ps_lock);
     struct ps_pool_piece *ring = first ? make_ring(e) : NULL;
-    struct ps_host_piece *piece = first ? NULL : pin_piece(e, &r);
+    struct ps_host_piece *piece = first ? NULL : pin_piece(e, h->piece_bytes, &r);
     pthread_mutex_lock(&ps_lock);
     if (ring == NULL && piece == NULL) {
         give_up(e, r);
@@ -340,7 +374,8 @@ void ps_host_want_more(struct ps_engine *e, uint64_t bytes)
 bool ps_host_settled(const struct ps_engine *e)
 {
     const struct ps_host_pages *h = &e->pool.host;
-    return h->entered >= (h->failed ? h->pinned : h->want) || h->refused || h->stop;
+    const bool pages = h->entered >= (h->failed ? h->pinned : h->want) || h->refused;
+    return (pages && !wants_sinks(h)) || h->stop;
 }
 
 static CUresult begin_list(struct ps_engine *e)
@@ -440,7 +475,54 @@ void ps_host_give_back(struct ps_engine *e)
 bool ps_host_unused(const struct ps_engine *e)
 {
     const struct ps_host_pages *h = &e->pool.host;
-    return h->want == 0 && h->pinned == 0 && h->ring == NULL && h->unwanted == NULL && !h->running;
+    return h->want == 0 && h->pinned == 0 && h->ring == NULL && h->unwanted == NULL &&
+           h->n_sinks == 0 && !h->running;
+}
+
+/* ---- sinks ---- */
+
+/* Those that no plan in force has. */
+static void discard_sinks(struct ps_host_pages *h)
+{
+    while (h->sinks != NULL) {
+        struct ps_host_piece *piece = h->sinks;
+        h->sinks = piece->next;
+        piece->next = h->unwanted;
+        h->unwanted = piece;
+        h->n_sinks--;
+    }
+}
+
+void ps_host_want_sinks(struct ps_engine *e, uint32_t n, uint64_t bytes)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    if (n == 0 || bytes != h->sink_bytes) {
+        discard_sinks(h);
+    }
+    /* What a plan in force has of another size comes back when that goes: the budget is kept until then. */
+    const uint64_t others = bytes != h->sink_bytes ? h->n_sinks * h->sink_bytes : 0;
+    h->want_sinks = h->want + others + n * bytes <= h->budget && others == 0 ? n : 0;
+    h->sink_bytes = others == 0 ? bytes : h->sink_bytes;
+    wake(e);
+}
+
+struct ps_host_piece *ps_host_take_sink(struct ps_engine *e, uint64_t bytes)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    struct ps_host_piece *piece = bytes == h->sink_bytes ? h->sinks : NULL;
+    h->sinks = piece != NULL ? piece->next : h->sinks;
+    return piece;
+}
+
+void ps_host_give_sink(struct ps_engine *e, struct ps_host_piece *piece)
+{
+    struct ps_host_pages *h = &e->pool.host;
+    piece->next = h->sinks;
+    h->sinks = piece;
+    if (h->want_sinks == 0) {
+        discard_sinks(h);
+        wake(e);
+    }
 }
 
 void ps_host_pause(struct ps_engine *e)
@@ -465,9 +547,10 @@ void ps_host_fini(struct ps_engine *e, bool gone)
     struct ps_host_pages *h = &e->pool.host;
     ps_host_pause(e);
     h->stop = true;
-    unpin_pieces(e, h->pieces, gone);
-    unpin_pieces(e, h->ready, gone);
-    unpin_pieces(e, h->unwanted, gone);
+    discard_sinks(h);
+    unpin_pieces(h->pieces, gone);
+    unpin_pieces(h->ready, gone);
+    unpin_pieces(h->unwanted, gone);
     h->pieces = NULL;
     h->ready = NULL;
     h->unwanted = NULL;

@@ -43,7 +43,9 @@
     PS_COUNTER(pages_used_peak, "most bytes held in pages since the last plan was taken up")       \
     PS_COUNTER(pool_bytes_peak, "most device memory of the page pool")                             \
     PS_COUNTER(host_pages_bytes, "host memory pinned for pages now")                               \
-    PS_COUNTER(bytes_spilled, "bytes copied out, into pages in host memory")                       \
+    PS_COUNTER(bytes_spilled, "bytes copied out, to host memory")                                  \
+    PS_COUNTER(copied_out, "bytes that the copy engine copied to the host, for a plan")            \
+    PS_COUNTER(copied_in, "bytes that it copied back")                                             \
     PS_COUNTER(limit_bytes, "device memory that the settings allow homes and pages; 0: no limit")  \
     PS_COUNTER(limit_wanted_bytes, "device memory that the plan wants for homes and pages")        \
     PS_COUNTER(limit_short_bytes, "of that, pages that go to the host for the limit's sake")       \

@@ -72,6 +72,15 @@ static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
     }
     p->list = base;
     p->counts = round_up(slots + n_slots * sizeof(uint32_t), 64);
+    /* Its only slot is written over and over. */
+    p->nowhere = p->counts + (uint64_t)PS_COPIES_MAX * 16;
+    if (r == CUDA_SUCCESS) {
+        r = ps_pool_poke(p->nowhere + offsetof(struct ps_free_list, n_slots), 1, e->drop_stream);
+    }
+    if (r == CUDA_SUCCESS) {
+        r = ps_pool_poke(p->nowhere + offsetof(struct ps_free_list, slots),
+                         p->nowhere + sizeof(struct ps_free_list), e->drop_stream);
+    }
     return r != CUDA_SUCCESS ? r : ps_driver.cuStreamSynchronize(e->drop_stream);
 }
 
@@ -137,7 +146,7 @@ static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
     p->grow_unit =
         round_up(p->grow_unit, e->granularity > p->page_bytes ? e->granularity : p->page_bytes);
     p->arena_bytes =
-        round_up(256 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
+        round_up(512 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
     /* More may be out than the device holds, though not many times more: an entry a page of eight devices. */
     p->tables_room = round_up(8 * n_pages * sizeof(struct ps_page_entry), e->granularity);
 }
@@ -383,7 +392,7 @@ static bool grow(struct ps_engine *e, uint64_t bytes)
 {
     struct ps_page_pool *p = &e->pool;
     const uint64_t base = p->base + p->mapped;
-    if (p->mapped + bytes > p->room || p->mapped + bytes > p->most_device) {
+    if (p->mapped + bytes > p->room - p->staged || p->mapped + bytes > p->most_device) {
         return false;
     }
     p->growing = true;
@@ -510,6 +519,7 @@ bool ps_pool_ready(struct ps_engine *e)
 void ps_pool_unwant(struct ps_engine *e)
 {
     e->pool.want_device = 0;
+    ps_host_want_sinks(e, 0, 0);
     ps_host_want(e, 0);
     ps_pool_shrink(e);
 }
@@ -597,6 +607,13 @@ uint64_t ps_pool_available(const struct ps_engine *e)
     return ps_budget_available(&e->pool.budget);
 }
 
+uint64_t ps_pool_available_host(const struct ps_engine *e)
+{
+    const uint64_t all = ps_pool_available(e);
+    const uint64_t device = e->pool.budget.capacity.device;
+    return all > device ? all - device : 0;
+}
+
 void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b)
 {
     const struct ps_page_pool *p = &e->pool;
@@ -610,105 +627,7 @@ void ps_pool_batch(const struct ps_engine *e, struct ps_batch *b)
     b->host_shift = p->host_shift;
 }
 
-struct ps_copy *ps_copy_make(struct ps_engine *e, uint32_t n_pages)
-{
-    struct ps_page_pool *p = &e->pool;
-    struct ps_copy *c = calloc(1, sizeof(*c));
-    uint64_t word;
-    if (c == NULL || n_pages > PS_PAGES_MAX || !ps_budget_reserve(&p->budget, n_pages)) {
-        free(c);
-        return NULL;
-    }
-    if (!ps_ranges_take(&p->ledger_free, 1, &word)) {
-        ps_budget_cancel(&p->budget, n_pages);
-        free(c);
-        return NULL;
-    }
-    if (!ps_ranges_take(&p->entries, n_pages, &c->entry)) {
-        ps_ranges_give(&p->ledger_free, word, 1);
-        ps_budget_cancel(&p->budget, n_pages);
-        free(c);
-        return NULL;
-    }
-    c->n_pages = n_pages;
-    c->ledger = (uint16_t)word;
-    c->seq = ++p->seq & PS_SEQ_MAX;
-    c->table = p->tables + c->entry * sizeof(struct ps_page_entry);
-    return c;
-}
-
-void ps_copy_free(struct ps_engine *e, struct ps_copy *c)
-{
-    if (!c->settled) {
-        ps_budget_cancel(&e->pool.budget, c->n_pages);
-    }
-    ps_fence_unref(&e->fences, c->stash);
-    ps_fence_unref(&e->fences, c->dropped);
-    ps_rows_unref(e, c->rows);
-    ps_ranges_give(&e->pool.entries, c->entry, c->n_pages);
-    ps_ranges_give(&e->pool.ledger_free, c->ledger, 1);
-    free(c);
-}
-
-void ps_copy_item(const struct ps_engine *e, const struct ps_copy *c, uint64_t base, uint64_t bytes,
-                  struct ps_batch_item *item_p)
-{
-    const struct ps_page_pool *p = &e->pool;
-    memset(item_p, 0, sizeof(*item_p));
-    ps_assert(ps_pool_pages(p, bytes) == c->n_pages);
-    item_p->data = base;
-    item_p->bytes = round_up(bytes, 16);
-    item_p->table = c->table;
-    item_p->counts = p->counts + (uint64_t)c->ledger * 16;
-    item_p->ledger = p->ledger_device + (uint64_t)c->ledger * sizeof(uint64_t);
-    item_p->seq = c->seq;
-}
-
-void ps_copy_settle(struct ps_engine *e, struct ps_copy *c)
-{
-    struct ps_page_pool *p = &e->pool;
-    /* Written by the stash kernel with system scope; its fence is done, so the word is final. */
-    const uint64_t word = __atomic_load_n(&p->ledger[c->ledger], __ATOMIC_ACQUIRE);
-
-    ps_assert(!c->settled);
-    c->settled = true;
-    c->stored = PS_LEDGER_DEVICE(word) + PS_LEDGER_HOST(word);
-    c->spilled = PS_LEDGER_HOST(word);
-    if (PS_LEDGER_SEQ(word) != c->seq || c->stored > c->n_pages) {
-        /* The context died before the kernel ran to its end; every later call of the job says so.
-         * Keep the worst case. */
-        ps_count(errors, 1);
-        ps_error_once("a stash did not complete: the CUDA context has failed");
-        c->stored = c->n_pages;
-        c->spilled = 0;
-    }
-    p->spilling = c->stored > 0 ? 2 * c->spilled > c->stored : p->spilling;
-    c->uniform = c->n_pages - c->stored;
-    const uint32_t dead = ps_rows_settle(e, c, word);
-    if (c->site != NULL) {
-        const bool eligible = ps_site_eligible(c->site);
-        c->site->n_stashed++;
-        c->site->n_uniform += c->uniform;
-        e->learned = e->learned || eligible != ps_site_eligible(c->site);
-    }
-    ps_learn_stashed(e, c, (uint64_t)c->stored * p->page_bytes);
-    ps_budget_settle(&p->budget, c->n_pages, c->stored);
-    const uint64_t bytes = (uint64_t)c->stored * p->page_bytes;
-    ps_count(bytes_stashed, bytes);
-    ps_count(bytes_spilled, (uint64_t)c->spilled * p->page_bytes);
-    ps_count(uniform_pages, c->uniform - dead);
-    ps_count(dead_pages, dead);
-    ps_count(bytes_scanned, (uint64_t)(c->n_pages - dead) * p->page_bytes);
-    ps_count(valid_bytes, bytes);
-    ps_counter_peak(&ps_counters.valid_bytes_peak, ps_counter(valid_bytes));
-    ps_counter_peak(&ps_counters.pages_used_peak, ps_counter(valid_bytes));
-    if (c->dropping) {
-        ps_budget_drop(&p->budget, c->stored);
-    }
-}
-
-/* Behind all that the drop stream was given; from here on the next change of the list's tail waits for it. */
-static struct ps_fence *push_fence(struct ps_engine *e, CUresult *r_p)
+struct ps_fence *ps_pool_push(struct ps_engine *e, CUresult *r_p)
 {
     struct ps_page_pool *p = &e->pool;
     struct ps_fence *f = ps_fence_record(&e->fences, e->ctx, e->drop_stream, r_p);
@@ -720,58 +639,12 @@ static struct ps_fence *push_fence(struct ps_engine *e, CUresult *r_p)
     return f;
 }
 
-CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_t n,
-                        struct ps_fence *after)
-{
-    struct ps_page_pool *p = &e->pool;
-    struct ps_batch b;
-    const uint64_t key = ps_stream_key(e->ctx, e->drop_stream);
-    CUresult r = p->broken ? CUDA_ERROR_UNKNOWN : ps_fence_wait(after, key, e->drop_stream);
-
-    ps_pool_batch(e, &b);
-    b.n_items = n;
-    for (uint32_t i = 0; i < n && r == CUDA_SUCCESS; i++) {
-        r = ps_fence_wait(t[i]->copy->stash, key, e->drop_stream);
-        /* A drop looks at the table only. */
-        ps_copy_item(e, t[i]->copy, 0, (uint64_t)t[i]->copy->n_pages * p->page_bytes, &b.items[i]);
-    }
-    if (r == CUDA_SUCCESS) {
-        r = ps_fence_wait(p->pushed, key, e->drop_stream);
-    }
-    if (r == CUDA_SUCCESS) {
-        r = ps_kernels_drop(&ps_driver, &e->kernels, e->drop_stream, &b);
-    }
-    struct ps_fence *f = r == CUDA_SUCCESS ? push_fence(e, &r) : NULL;
-    if (f == NULL) {
-        ps_count(errors, 1);
-        ps_error("cannot give pages back: %s; they are lost to the pool",
-                 ps_driver_error_name(&ps_driver, r));
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        struct ps_copy *c = t[i]->copy;
-        t[i]->copy = NULL;
-        c->dropping = true;
-        c->dropped = ps_fence_ref(f);
-        if (c->settled) {
-            ps_budget_drop(&p->budget, c->stored);
-        }
-        if (f == NULL) {
-            continue; /* its pages and table stay taken for good */
-        }
-        c->next = NULL;
-        *p->drops_end = c;
-        p->drops_end = &c->next;
-    }
-    ps_fence_unref(&e->fences, f);
-    return r;
-}
-
 void ps_pool_poll(struct ps_engine *e)
 {
     struct ps_page_pool *p = &e->pool;
     if (p->loose) {
         CUresult r;
-        ps_fence_unref(&e->fences, push_fence(e, &r));
+        ps_fence_unref(&e->fences, ps_pool_push(e, &r));
     }
     /* In the order of the drop stream; a drop's stash is settled first, since flights are polled before. */
     while (p->drops != NULL && p->drops->settled && ps_fence_done(p->drops->dropped)) {
@@ -780,7 +653,7 @@ void ps_pool_poll(struct ps_engine *e)
         if (p->drops == NULL) {
             p->drops_end = &p->drops;
         }
-        ps_budget_dropped(&p->budget, c->stored);
+        ps_budget_dropped(&p->budget, c->held);
         atomic_fetch_sub_explicit(&ps_counters.valid_bytes, (uint64_t)c->stored * p->page_bytes,
                                   memory_order_relaxed);
         ps_copy_free(e, c);

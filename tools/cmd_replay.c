@@ -468,7 +468,7 @@ int cmd_replay(int argc, char **argv)
                  .moved_percent = 10,
                  .pool_percent = 10},
         .budget = UINT64_MAX,
-        .link_rate = UINT64_C(55000000000),
+        .link_rate = PS_LINK_RATE,
         .context = UINT64_MAX,
         .kind = PS_TRACE_NONE,
     };

@@ -15,17 +15,25 @@ import tap
 
 SETTINGS = {"SIMCUDA": "mem=128M,granularity=4K,check=1", "PAGEDSTASH_MIN_BYTES": "32K", "PAGEDSTASH_PAGE_BYTES": "4K"}
 JOB = ("--steps=8", "--layers=4", "--tokens=256")
+# Of enough layers and steps that a plan sends groups to the host by copies, and has them back, again and again.
+SMALL = ("--steps=9", "--tokens=64")
+COPIED_JOBS = {
+    "in_a_row": SMALL + ("--layers=8",),
+    "with_1f1b": SMALL + ("--layers=2", "--schedule=1f1b", "--stages=2", "--microbatches=6"),
+    "with_virtual_stages": SMALL + ("--layers=2", "--schedule=interleaved", "--stages=2", "--virtual=2",
+                                    "--microbatches=6"),
+}
 KEPT = ("kept_resident", "errors", "bytes_spilled", "limit_bytes", "limit_wanted_bytes", "limit_short_bytes",
-        "pool_bytes_peak", "place_bytes_peak", "plans", "stashes")
+        "pool_bytes_peak", "place_bytes_peak", "plans", "stashes", "copied_out", "copied_in")
 
 
 class Run:
-    def __init__(self, command, demo, simcuda, *flags):
+    def __init__(self, command, demo, simcuda, *flags, job=JOB):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
         env |= SETTINGS | {"LD_LIBRARY_PATH": simcuda, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([command, "run", f"--metrics={folder}", *flags, "--", demo, *JOB], env=env,
+            done = subprocess.run([command, "run", f"--metrics={folder}", *flags, "--", demo, *job], env=env,
                                   capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
             self.losses = [json.loads(text).get("loss") for text in done.stdout.splitlines()]
@@ -77,11 +85,25 @@ def check_default(args):
 
 
 def check_no_host(args):
-    """Without host memory nothing spills; what cannot be covered stays."""
+    """Without host memory nothing spills or is copied there; what cannot be covered stays."""
     free = Run(*args)
-    for flags in (["--buffer-size-factor-cpu=0"], ["--buffer-size-factor-cpu=0", "--buffer-size-factor-cuda=-0.5"]):
-        run = Run(*args, *flags)
-        assert run.losses == free.losses and run.bytes_spilled == 0, f"{run.told}"
+    assert Run(*args, "--cuda-budget=512K").copied_out > 0
+    for limit in ("", "--buffer-size-factor-cuda=-0.5", "--cuda-budget=512K"):
+        run = Run(*args, "--buffer-size-factor-cpu=0", *limit.split())
+        assert run.losses == free.losses and run.bytes_spilled == run.copied_out == 0, f"{run.told}"
+
+
+def check_copies(args, job):
+    """With no device memory, and a fourth of what a plan wants."""
+    free = Run(*args, job=job)
+    assert free.plans > 0 and free.copied_out == free.copied_in == 0, f"{free.told}"
+    none = Run(*args, "--cuda-budget=0", job=job)
+    fourth = Run(*args, f"--cuda-budget={none.limit_wanted_bytes // 4 // 4096 * 4096}", job=job)
+    for run in (none, fourth):
+        assert run.losses == free.losses, f"other losses: {run.told}"
+        assert run.plans > 0 and run.limit_short_bytes > 0, f"{run.told}"
+        assert run.copied_out > 0 and run.copied_in > 0, f"{run.told}"
+        assert run.pool_bytes_peak <= run.limit_bytes, f"{run.told}"
 
 
 def check_inside(args):
@@ -112,6 +134,8 @@ def main():
         ("factors_are_of_the_balanced_or_the_largest_bytes", check_factors),
         ("the_default_bounds_where_the_balanced_bytes_are_known", check_default),
         ("without_host_memory_nothing_spills", check_no_host),
+        *((f"what_the_device_does_not_hold_is_copied_to_the_host_{name}", lambda a, job=job: check_copies(a, job))
+          for name, job in COPIED_JOBS.items()),
         ("inside_a_job_a_contradiction_is_a_line", check_inside),
     ]
     tap.run([(name, lambda test=test: test(args)) for name, test in tests])

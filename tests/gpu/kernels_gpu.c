@@ -3,8 +3,8 @@
  * The stash kernels on whatever device the driver offers (a GPU, or simcuda with small sizes):
  * random tensors go out to pages of both parts, are overwritten, come back and are compared bit for
  * bit, guards between them included; tables, ledgers, flags and the free lists are compared with
- * what the host computes. Prints one JSON object on one line; exit 0 if all was right, 1 if not, 77
- * where there is no device. One thread.
+ * what the host computes. Pages in a row are shifted to the host and back. Prints one JSON object on
+ * one line; exit 0 if all was right, 1 if not, 77 where there is no device. One thread.
  */
 #include <dlfcn.h>
 #include <getopt.h>
@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "tests/gpu/kernels_scene.h"
+#include "tests/gpu/kernels_shift.h"
 
 #define REPEATS_MAX  99
 #define EXIT_SKIPPED 77 /* meson's */
@@ -301,7 +302,19 @@ static void run_rows(const struct ps_kernels *k, const struct streams *st)
 
 /* ---- timed runs ---- */
 
-enum timed { T_STASH, T_RESTORE, T_DROP, T_CLEAN, T_CLEAN_NONE, T_COPY, N_TIMED };
+enum timed {
+    T_STASH,
+    T_RESTORE,
+    T_DROP,
+    T_CLEAN,
+    T_CLEAN_NONE,
+    T_COPY,
+    T_OUT, /* shifts */
+    T_IN,
+    T_DRIVER_OUT, /* the driver's copies of as much */
+    T_DRIVER_IN,
+    N_TIMED
+};
 
 struct times {
     float ms[N_TIMED][REPEATS_MAX];
@@ -420,6 +433,53 @@ static void time_content(const char *name, const struct content *c, const struct
            median(&t, T_CLEAN_NONE), gb_s(moved, stash), gb_s(moved, restore), median(&t, T_COPY),
            gb_s(2 * copied, median(&t, T_COPY)));
     scene_fini(&s);
+}
+
+/* All pages one way, then as the driver copies them. */
+static void time_way(const struct shift_scene *s, const struct ps_kernels *k,
+                     const struct streams *st, bool to_host, struct times *t)
+{
+    const struct ps_shift shift = shift_of(s, to_host, 0);
+    const uint64_t bytes = (uint64_t)s->n_pages * s->page_bytes;
+    unsigned char *const host = s->host + s->page_bytes;
+    const CUdeviceptr device = s->device + s->page_bytes;
+
+    shift_fill(s, to_host, s->n_pages);
+    for (int i = 0; i < options.repeats; i++) {
+        begin(st);
+        MUST(ps_kernels_shift(&drv, k, st->out, &shift));
+        t->ms[to_host ? T_OUT : T_IN][i] = end(st);
+    }
+    shift_check(s, &shift, s->n_pages);
+    for (int i = 0; i < options.repeats; i++) {
+        begin(st);
+        MUST(to_host ? drv.cuMemcpyDtoHAsync(host, device, bytes, st->out)
+                     : drv.cuMemcpyHtoDAsync(device, host, bytes, st->out));
+        t->ms[to_host ? T_DRIVER_OUT : T_DRIVER_IN][i] = end(st);
+    }
+}
+
+/* A link carries each byte once. */
+static void time_shift(const struct ps_kernels *k, const struct streams *st)
+{
+    static const char *const names[] = {"out", "in", "driver_out", "driver_in"};
+    const uint64_t n = options.bytes / 4 / options.page_bytes;
+    struct shift_scene s;
+    struct times t;
+
+    shift_init(&s, options.page_bytes, n < 1 ? 1 : (uint32_t)n);
+    const uint64_t bytes = (uint64_t)s.n_pages * s.page_bytes;
+
+    time_way(&s, k, st, true, &t);
+    time_way(&s, k, st, false, &t);
+    printf(",\"shift\":{\"bytes\":%llu,\"pages\":%u", (unsigned long long)bytes, s.n_pages);
+    for (int i = 0; i < 4; i++) {
+        const double ms = median(&t, (enum timed)(T_OUT + i));
+
+        printf(",\"%s_ms\":%.4f,\"%s_gb_s\":%.1f", names[i], ms, names[i], gb_s(bytes, ms));
+    }
+    printf("}");
+    shift_fini(&s);
 }
 
 /* ---- start ---- */
@@ -587,10 +647,12 @@ int main(int argc, char **argv)
     run_both_ends(&k, &st, true);
     run_both_ends(&k, &st, false);
     run_rows(&k, &st);
+    shift_run_cases(&k, st.out, options.case_bytes);
     time_content("random", &random_only, &k, &st, false);
     time_content("half_uniform", &half, &k, &st, false);
     time_content("uniform", &uniform, &k, &st, false);
     time_content("half_uniform_on_the_host", &half, &k, &st, true);
+    time_shift(&k, &st);
     ps_kernels_unload(&drv, &k);
     MUST(extra.cuDevicePrimaryCtxRelease(device));
     printf(",\"checks\":%d,\"failures\":%d,\"passed\":%s}\n", n_checks, n_failures,

@@ -42,15 +42,27 @@ void must(CUresult result, const char *what)
     }
 }
 
-void check(bool ok, const struct scene *s, const char *what)
+/* False: it failed, and that is worth a line. */
+static bool count_check(bool ok)
 {
     n_checks++;
-    if (!ok) {
-        n_failures++;
-        if (n_failures <= 20) {
-            fprintf(stderr, "FAILED %s: %u tensors, page %u, %llu bytes\n", what, s->n,
-                    s->page_bytes, (unsigned long long)s->region_bytes);
-        }
+    n_failures += !ok;
+    return ok || n_failures > 20;
+}
+
+void check(bool ok, const struct scene *s, const char *what)
+{
+    if (!count_check(ok)) {
+        fprintf(stderr, "FAILED %s: %u tensors, page %u, %llu bytes\n", what, s->n, s->page_bytes,
+                (unsigned long long)s->region_bytes);
+    }
+}
+
+void check_pages(bool ok, uint64_t n_pages, uint32_t page_bytes, const char *what)
+{
+    if (!count_check(ok)) {
+        fprintf(stderr, "FAILED %s: %llu pages of %u bytes\n", what, (unsigned long long)n_pages,
+                page_bytes);
     }
 }
 

@@ -71,6 +71,7 @@ struct scene {
 
 uint64_t random_word(void);
 void check(bool ok, const struct scene *s, const char *what);
+void check_pages(bool ok, uint64_t n_pages, uint32_t page_bytes, const char *what);
 
 void scene_init(struct scene *s, uint32_t n, uint32_t page_bytes, uint64_t bytes,
                 const struct content *c);

@@ -43,7 +43,8 @@ ROWS["exact"] = ([], {})
 ROWS["exact sync-free"] = (["--sync-free"], {})
 ROWS["adam"] = (["--adam", "--vocab", "131072", "--capacity", "1.2"], {})
 ROWS["emptied"] = (["--capacity", "2", "emptied"], {})
-ROWS["some on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=11500M"], [])  # about 2 GiB a step
+ROWS["some on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=11500M"], [])  # about 1.4 GB a step
+ROWS["more on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=10G"], [])  # more than 2 GiB
 ROWS["all on the host"] = (["--capacity", "2"], {}, ["--cuda-budget=0"], ["--alternative", "save_on_cpu"])
 
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -56,6 +56,13 @@ SQUEEZE_ONCE = [("both", "!cuLaunchKernel:11;!cuLaunchKernel:37;!cuLaunchKernel:
                 ("moved", "!cuMemsetD32Async:49"), ("moved", "!cuMemsetD32Async:117"),
                 ("moved", "!cuStreamSynchronize:16+"), ("moved", "!cuStreamSynchronize:16+;!cuEventRecord:~60"),
                 ("moved", "!cuMemHostRegister:2+"), ("moved", "!cuMemHostRegister:3+"), ("both", "!cuMemHostRegister:3+")]
+# With no device memory for pages, so that a plan's tails go to the host by stages and sinks: in front of the options.
+SUNK = "sunk,"
+SUNK_FILES = ("shim/sinks.c", "shim/copies.c", "shim/engine_adopt.c", "shim/engine_move.c", "shim/engine_return.c")
+SUNK_NAMES = ("scenario_plan_touches", "scenario_plan_streams", "scenario_plan_aside", "scenario_plan_drifts",
+              "scenario_plan_threads", "scenario_plan_contexts", "scenario_plan_beside", "scenario_a6_ranks")
+SUNK_FAULTS = ["", "", "!cuMemcpyDtoHAsync:~40", "!cuMemcpyHtoDAsync:~40", "!cuEventRecord:~20",
+               "!cuEventRecord:~20;!cuStreamSynchronize:~50", "!cuStreamWaitEvent:~20", "!cuLaunchKernel:~10"]
 # Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
 NO_FAULTS = ("scenario_a6_", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
@@ -100,6 +107,8 @@ def runs(bench, programs, file=""):
     scenarios.sort(key=lambda n: n.startswith(PLANNED) != (file in PLANNED_FILES))
     if file == SQUEEZE_FILE:
         yield from squeeze_runs(bench)
+    if file in SUNK_FILES and bench != "tsan":
+        yield from sunk_runs(bench, 6 if file == "shim/sinks.c" else 1)
     if bench == "tsan":
         scenarios.sort(key=lambda n: not n.startswith(THREADS))
         for seed in range(8):
@@ -134,6 +143,13 @@ def squeeze_runs(bench):
             yield a_run(bench, "scenario_squeeze", arguments, "mem=12M" + ",eager=0" * (seed % 2), seed, fault)
 
 
+def sunk_runs(bench, seeds):
+    for seed, fault in itertools.product(range(seeds), SUNK_FAULTS):
+        for name in SUNK_NAMES:
+            for arguments in ARGUMENTS.get(name, [[]]) if not (fault and name.startswith(NO_FAULTS)) else []:
+                yield a_run(bench, name, arguments, SUNK + "mem=256M" + ",eager=0" * (seed % 2), seed, fault)
+
+
 def calm_runs(bench, scenarios, seed, jobs=("1M", "1088K", "1280K", "2M")):
     """Every other seed: the device works only when it is waited for."""
     lazy = ",eager=0" * (seed % 2)
@@ -150,7 +166,7 @@ def told(bench, programs, hints, seeds):
     """By label: those of the runs that a report of an earlier campaign names."""
     wanted = {h.split(": ")[0] for h in hints}
     found = {}
-    for run in itertools.chain(squeeze_runs(bench), itertools.islice(runs(bench, programs), 400 * seeds)):
+    for run in itertools.chain(squeeze_runs(bench), sunk_runs(bench, 6), itertools.islice(runs(bench, programs), 400 * seeds)):
         if run.label in wanted:
             found[run.label] = run
     return found
@@ -173,7 +189,9 @@ def environment(folder, run, shim):
            if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH", "FAULT")}
     # A mutant of kernels has a driver of its own.
     env |= {"LD_LIBRARY_PATH": f"{os.path.dirname(shim)}:{folder}" if shim else folder, "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}
-    env |= {"SIMCUDA": f"{run.sim},{SIM},seed={run.seed}", "FAULT_SEED": str(run.seed)}
+    env |= {"SIMCUDA": f"{run.sim.removeprefix(SUNK)},{SIM},seed={run.seed}", "FAULT_SEED": str(run.seed)}
+    if run.sim.startswith(SUNK) and shim:
+        env |= {"PAGEDSTASH_CUDA_BUDGET": "0", "SC_SLOW": "1"}
     if run.fault:
         env["FAULT"] = run.fault
     return env | (SETTINGS | {"LD_PRELOAD": shim} if shim else {})
@@ -346,7 +364,7 @@ class Campaign:
             return
         mutant.n += 1
         report = result.report
-        if report is None and result.n_out == 0 and not run.fault:
+        if report is None and result.n_out == 0 and not run.fault and not run.sim.startswith(SUNK):
             report = f"{run.label}: nothing goes out"
         if report is None or mutant.row["name"] == UNCHANGED:
             return

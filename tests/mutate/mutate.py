@@ -29,15 +29,16 @@ from sites import EXPLAINED, PAIRS, SITES, UNITS, UNORDERED  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENGINE = ["engine.c", "engine_adopt.c", "engine_alloc.c", "engine_move.c", "engine_plan.c", "engine_query.c",
-          "engine_region.c", "engine_release.c", "engine_squeeze.c", "engine_touch.c", "hostpages.c", "memory.c", "pagepool.c", "places.c",
+          "engine_region.c", "engine_release.c", "engine_return.c", "engine_squeeze.c", "engine_touch.c", "hostpages.c", "memory.c",
+          "pagepool.c", "copies.c", "sinks.c", "places.c",
           "places_aside.c", "places_make.c", "rows.c", "demand.c", "window.c"]
 # What a site looks like. Each in the engine's sources must lie in a row of the table, or in one of HELPERS.
 SITE = re.compile(r"ps_fence_wait\(|ps_fence_record\(|ps_fence_done\(|ready_for\(|ready_done\(|cuEventSynchronize|"
                   r"cuStreamSynchronize|cuCtxSynchronize|pins\+\+|pinned = true|crowded = true|pthread_cond_wait|"
                   r"ps_wait_bounded\(|ps_wait_within\(|may_evict\(|order_slot\(|first_pending\(|\bscanned = |"
                   r"busy = true|elsewhere = |runs_on = true")
-HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "ps_wait_within", "push_fence", "idle_stream",
-           "ps_first_pending", "ps_places_pending", "ps_places_open_elsewhere", "may_evict", "order_slot"}
+HELPERS = {"ready_for", "ready_done", "ps_wait_bounded", "ps_wait_within", "ps_pool_push", "idle_stream",
+           "ps_first_pending", "first_pending", "ps_places_pending", "ps_sinks_pending", "ps_places_open_elsewhere", "may_evict", "order_slot"}
 
 
 def copy_changed(source, target):

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -88,10 +89,21 @@ SC_UNUSED static CUstream sc_stream(void)
     return stream;
 }
 
+/* With SC_SLOW the job takes its time, so that a thread of ours finds some: it pins host memory meanwhile. */
+SC_UNUSED static void sc_take_time(void)
+{
+    const struct timespec pause = {0, 500000};
+
+    if (getenv("SC_SLOW") != NULL) {
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 SC_UNUSED static CUdeviceptr sc_alloc(size_t bytes, CUstream stream)
 {
     CUdeviceptr p;
 
+    sc_take_time();
     sc_ok(cuMemAllocAsync(&p, bytes, stream));
     return p;
 }

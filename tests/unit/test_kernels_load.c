@@ -5,7 +5,7 @@
 #include "kernels/kernels.h"
 #include "tests/support/check_main.h"
 
-#define N_FUNCTIONS 5
+#define N_FUNCTIONS 6
 
 static struct {
     int n_modules; /* loaded now */
@@ -14,6 +14,7 @@ static struct {
     CUresult fail_module;
     unsigned grid, block, shared;
     struct ps_batch batch; /* of the last launch of one */
+    struct ps_shift shift;
     const void *image;
 } seen;
 
@@ -79,7 +80,9 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
     seen.grid = gx;
     seen.block = bx;
     seen.shared = shared;
-    if (strcmp((const char *)f, "ps_grow") != 0) {
+    if (strcmp((const char *)f, "ps_shift") == 0) {
+        memcpy(&seen.shift, params[0], sizeof(seen.shift));
+    } else if (strcmp((const char *)f, "ps_grow") != 0) {
         memcpy(&seen.batch, params[0], sizeof(seen.batch));
     }
     return CUDA_SUCCESS;
@@ -318,6 +321,32 @@ START_TEST(the_others_are_few_blocks)
 }
 END_TEST
 
+/* Whatever there may be to copy: what more blocks store to the host stalls those of the job. */
+START_TEST(a_shift_is_few_blocks)
+{
+    struct ps_kernels k;
+    const struct ps_shift s = {.to = 32,
+                               .from = 64,
+                               .count = 8,
+                               .note = 16,
+                               .first = 3,
+                               .n_pages = UINT32_MAX,
+                               .page_bytes = 2u << 20,
+                               .to_host = (uint32_t)_i};
+
+    ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
+    ck_assert_int_eq(ps_kernels_shift(&driver, &k, CU_STREAM_PER_THREAD, &s), CUDA_SUCCESS);
+    ck_assert_int_eq(seen.n_launches, 1);
+    ck_assert_uint_le(seen.grid, _i == 1 ? 2 : 4);
+    ck_assert_uint_gt(seen.grid, 0);
+    ck_assert_uint_gt(seen.block, 0);
+    ck_assert_uint_eq(seen.block % 32, 0);
+    ck_assert_uint_le(seen.block, 1024);
+    ck_assert_uint_eq(seen.shared, 0);
+    ck_assert(memcmp(&seen.shift, &s, sizeof(s)) == 0);
+}
+END_TEST
+
 START_TEST(an_empty_batch_launches_nothing)
 {
     struct ps_kernels k;
@@ -348,6 +377,7 @@ int main(void)
     tcase_add_loop_test(t, a_stash_that_must_goes_by_the_page, 0, 3);
     tcase_add_test(t, what_is_large_is_not_launched_as_if_it_were_small);
     tcase_add_loop_test(t, the_others_are_few_blocks, 0, 6);
+    tcase_add_loop_test(t, a_shift_is_few_blocks, 0, 2);
     tcase_add_test(t, an_empty_batch_launches_nothing);
     suite_add_tcase(s, t);
     return ps_check_main(s);

@@ -13,7 +13,7 @@
 #include "tools/simcuda/core.h"
 #include "tools/simcuda/fault.h"
 
-enum pk_kind { PK_NONE, PK_STASH, PK_RESTORE, PK_DROP, PK_GROW, PK_CLEAN };
+enum pk_kind { PK_NONE, PK_STASH, PK_RESTORE, PK_DROP, PK_GROW, PK_CLEAN, PK_SHIFT };
 
 static enum pk_kind kind_of(const struct sim_op *op)
 {
@@ -28,6 +28,7 @@ static enum pk_kind kind_of(const struct sim_op *op)
         {"ps_drop", PK_DROP, 1, sizeof(struct ps_batch)},
         {"ps_grow", PK_GROW, 3, sizeof(uint64_t)},
         {"ps_clean", PK_CLEAN, 1, sizeof(struct ps_batch)},
+        {"ps_shift", PK_SHIFT, 1, sizeof(struct ps_shift)},
     };
 
     if (op->kind != SIM_OP_KERNEL) {
@@ -128,6 +129,17 @@ static const struct ps_batch *batch_of(const struct sim_op *op)
     return op->launch.params[0];
 }
 
+static const struct ps_shift *shift_of(const struct sim_op *op)
+{
+    return op->launch.params[0];
+}
+
+/* Where a page of the pool is, if not on the host: a restore may be told to find the device's there as well. */
+static CUdeviceptr page_address(const struct ps_batch *b, uint32_t page)
+{
+    return b->pool + (uint64_t)page * b->page_bytes;
+}
+
 #define N_LISTS 2
 
 /* The lists it may move, 0 where there is none. A grow moves one. */
@@ -154,6 +166,54 @@ static CUdeviceptr slots_address(const struct ps_free_list *list)
     return (CUdeviceptr)(uintptr_t)list->slots;
 }
 
+static void declare_shift(const struct ps_shift *s)
+{
+    const uint64_t skipped = (uint64_t)s->first * s->page_bytes;
+    const CUdeviceptr device = s->to_host != 0 ? s->from : s->to;
+
+    sim_fault_declare(s->count, sizeof(uint64_t));
+    sim_fault_declare(s->note, s->note != 0 ? sizeof(uint64_t) : 0);
+    if (s->n_pages > s->first) {
+        sim_fault_declare(device + skipped, (uint64_t)s->n_pages * s->page_bytes - skipped);
+    }
+}
+
+/* Pages that are no part of what is mapped from the pool's base on: those that a table, or a list, names. */
+static void declare_page(const struct ps_batch *b, uint32_t page)
+{
+    const CUdeviceptr at = page_address(b, page);
+
+    if ((page & PS_PAGE_HOST) == 0 && sim_va_find(at, NULL, NULL)) {
+        sim_fault_declare(at, b->page_bytes);
+    }
+}
+
+static void declare_pages(const struct sim_op *op, enum pk_kind kind)
+{
+    const struct ps_batch *b = batch_of(op);
+    struct ps_free_list list;
+
+    for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX && kind == PK_RESTORE; i++) {
+        for (uint64_t p = 0; p < ps_batch_item_pages(b, &b->items[i]); p++) {
+            struct ps_page_entry entry;
+
+            if (read_device(&entry, b->items[i].table + p * sizeof(entry), sizeof(entry))) {
+                declare_page(b, entry.page);
+            }
+        }
+    }
+    if (kind == PK_STASH && read_list(b->free_list, &list)) {
+        for (uint64_t at = list.head; at < list.tail && at - list.head < list.n_slots; at++) {
+            uint32_t page;
+
+            if (read_device(&page, slots_address(&list) + (at & (list.n_slots - 1)) * sizeof(page),
+                            sizeof(page))) {
+                declare_page(b, page);
+            }
+        }
+    }
+}
+
 void sim_pk_declare(const struct sim_op *op)
 {
     const enum pk_kind kind = kind_of(op);
@@ -168,6 +228,10 @@ void sim_pk_declare(const struct sim_op *op)
         }
     }
     if (kind == PK_GROW) {
+        return;
+    }
+    if (kind == PK_SHIFT) {
+        declare_shift(shift_of(op));
         return;
     }
     const struct ps_batch *b = batch_of(op);
@@ -189,6 +253,8 @@ void sim_pk_declare(const struct sim_op *op)
         sim_fault_declare(item->rows, rows_bytes(kind, item));
         sim_fault_declare(outcome_of(b, item), outcome_bytes(kind, item));
     }
+    declare_pages(op, kind);
+
     const struct sim_mapping *piece;
 
     if (b->host_list != 0 && sim_va_find(b->host_pieces, &piece, NULL)) {
@@ -224,8 +290,10 @@ static void tell_page(struct sim_op *op, uint32_t page, uint64_t bytes, bool wri
     uint64_t piece;
 
     if ((page & PS_PAGE_HOST) == 0) {
-        tell(op, b->pool + (uint64_t)page * b->page_bytes, bytes,
-             write ? SIM_PK_WRITE : SIM_PK_READ);
+        const CUdeviceptr at = page_address(b, page);
+        const bool on_device = sim_va_find(at, NULL, NULL);
+
+        tell(op, at, bytes, write ? SIM_PK_WRITE : on_device ? SIM_PK_READ : SIM_PK_HOST_READ);
         return;
     }
     const uint64_t at = page & ~PS_PAGE_HOST;
@@ -321,6 +389,25 @@ static void tell_stored(struct sim_op *op, uint64_t *head, sim_pk_tell_fn tell)
     }
 }
 
+static void tell_shift(struct sim_op *op, sim_pk_tell_fn tell)
+{
+    const struct ps_shift *s = shift_of(op);
+    const uint64_t skipped = (uint64_t)s->first * s->page_bytes;
+    uint64_t n = 0;
+
+    tell(op, s->count, sizeof(n), SIM_PK_READ);
+    if (s->note != 0) {
+        tell(op, s->note, sizeof(n), SIM_PK_WRITE);
+    }
+    if (!read_device(&n, s->count, sizeof(n)) || n <= s->first || s->n_pages <= s->first) {
+        return;
+    }
+    const uint64_t bytes = (n < s->n_pages ? n : s->n_pages) * s->page_bytes - skipped;
+
+    tell(op, s->from + skipped, bytes, s->to_host != 0 ? SIM_PK_READ : SIM_PK_HOST_READ);
+    tell(op, s->to + skipped, bytes, s->to_host != 0 ? SIM_PK_HOST_WRITE : SIM_PK_WRITE);
+}
+
 void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn tell)
 {
     const enum pk_kind kind = kind_of(op);
@@ -341,7 +428,9 @@ void sim_pk_before(struct sim_op *op, struct sim_pk_state *state, sim_pk_tell_fn
     if (at_hand(op) && read_list(list_address(op, 0), &list)) {
         tell_at_hand(op, &list, tell);
     }
-    if (kind != PK_GROW) {
+    if (kind == PK_SHIFT) {
+        tell_shift(op, tell);
+    } else if (kind != PK_GROW) {
         tell_items(op, kind, tell);
     }
 }
