@@ -188,8 +188,8 @@ CUresult ps_copies_drop(struct ps_engine *e, struct ps_tensor *const *t, uint32_
         if (c->settled) {
             ps_budget_drop(&p->budget, c->held);
         }
-        if (c->sink != NULL) {
-            ps_sink_left(e, c->sink, f);
+        if (c->sink != NULL) { /* a drop itself touches neither stage nor sink */
+            ps_sink_left(e, c->sink, after != NULL ? after : c->stash);
         }
         if (f == NULL) {
             continue; /* its pages and table stay taken for good */

@@ -195,6 +195,7 @@ static void retire_stream(struct ps_engine *e, CUstream stream)
     for (struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
         fl->stream_key = fl->stream_key == key ? gone : fl->stream_key;
     }
+    ps_sinks_retire(e->sinks, key, gone);
 }
 
 /* What is to be recorded on the stream at a boundary is recorded now: later it cannot be. */

@@ -212,7 +212,7 @@ static bool take_down(struct ps_engine *e)
         }
         ps_places_tidy(e);
     }
-    if (e->places != p || !ps_places_idle(p)) {
+    if (e->places != p || !ps_places_idle(p) || !ps_sinks_idle(e->sinks)) {
         return false;
     }
     struct ps_sinks_memory *sinks = e->sinks;
@@ -277,6 +277,7 @@ static void take_up(struct ps_engine *e)
     pthread_mutex_unlock(&ps_lock);
     ps_memory_trim_pool(e);
     struct ps_places *p = ps_places_make(e, &plan);
+    const uint32_t n_sinks = l->next_sinks.n_sinks;
     struct ps_sinks_memory *sinks = p != NULL ? ps_sinks_make(e, &l->next_sinks) : NULL;
     pthread_mutex_lock(&ps_lock);
     if (p == NULL) {
@@ -303,8 +304,9 @@ static void take_up(struct ps_engine *e)
     (void)ps_pool_ready(e);
     ps_count(plans, 1);
     atomic_store_explicit(&ps_counters.pages_used_peak, 0, memory_order_relaxed);
-    if (FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES) {
-        want_pages(e, &p->plan, ps_sinks_chosen(sinks), FLIGHTS);
+    const bool cheap = FLIGHTS * p->plan.group_tail_bytes <= CHEAP_BYTES;
+    if (cheap || ps_sinks_chosen(sinks)->n_sinks < n_sinks) {
+        want_pages(e, &p->plan, ps_sinks_chosen(sinks), cheap ? FLIGHTS : FLIGHTS_FIRST);
     }
     ps_info("places: %llu MiB for homes, lanes and one spare, %llu MiB for pages",
             (unsigned long long)(p->bytes >> 20), (unsigned long long)(e->pool.mapped >> 20));
@@ -432,7 +434,10 @@ void ps_learn_release(struct ps_engine *e)
     if (!l->busy && e->places != NULL && ps_places_idle(e->places)) {
         l->busy = true;
         /* The next cut plans again, from what is known. */
-        (void)take_down(e);
+        if (take_down(e)) {
+            ps_pool_unlimit(e);
+            ps_host_want_sinks(e, 0, 0);
+        }
         l->busy = false;
     }
     pthread_mutex_unlock(&ps_lock);

@@ -478,6 +478,8 @@ bool ps_pool_ready(struct ps_engine *e);
 /* Nothing is wanted any more: shrinks, now or when ps_pool_shrink is called next with nothing out. Lock held; let go
  * and taken again. */
 void ps_pool_unwant(struct ps_engine *e);
+/* Device pages are limited by the settings only, no more by a plan. */
+void ps_pool_unlimit(struct ps_engine *e);
 uint32_t ps_pool_pages(const struct ps_page_pool *p, uint64_t bytes);
 /* Pages that a stash may need and be certain to find, in device or host memory. Lock held. */
 uint64_t ps_pool_available(const struct ps_engine *e);
@@ -529,6 +531,7 @@ void ps_host_want_more(struct ps_engine *e, uint64_t bytes);
 void ps_host_want_sinks(struct ps_engine *e, uint32_t n, uint64_t bytes);
 /* One of them; NULL: there is none, or of another size. Lock held. */
 struct ps_host_piece *ps_host_take_sink(struct ps_engine *e, uint64_t bytes);
+/* NULL: it is lost, and stays pinned. */
 void ps_host_give_sink(struct ps_engine *e, struct ps_host_piece *piece);
 /* All that is wanted is there, what pages are in the free list, or no more will come. Lock held. */
 bool ps_host_settled(const struct ps_engine *e);

@@ -46,18 +46,29 @@ static bool device_asked(void)
     return given("PAGEDSTASH_CUDA_BUDGET") || given("PAGEDSTASH_BUFFER_SIZE_FACTOR_CUDA");
 }
 
-/* 0: not known. */
-static uint64_t device_bytes(const struct ps_engine *e)
-{
-    size_t total = 0;
-    return ps_driver.cuDeviceTotalMem(&total, e->device) == CUDA_SUCCESS ? total : 0;
-}
-
 /* Ours for good. */
 static uint64_t fixed_bytes(const struct ps_engine *e)
 {
     const struct ps_page_pool *p = &e->pool;
     return p->arena_bytes + p->tables_mapped + (p->host.ring != NULL ? p->host.ring->bytes : 0);
+}
+
+/* What other processes leave of the device: what is free, the job's pool has, and is ours. 0: not known. */
+static uint64_t device_bytes(const struct ps_engine *e)
+{
+    CUmemoryPool pool;
+    uint64_t reserved = 0;
+    size_t left = 0;
+    size_t total = 0;
+
+    if (ps_driver.cuMemGetInfo(&left, &total) != CUDA_SUCCESS ||
+        ps_driver.cuDeviceGetDefaultMemPool(&pool, e->device) != CUDA_SUCCESS ||
+        ps_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+            CUDA_SUCCESS) {
+        return ps_driver.cuDeviceTotalMem(&total, e->device) == CUDA_SUCCESS ? total : 0;
+    }
+    const uint64_t ours = left + reserved + e->chunk_bytes + e->pool.mapped + fixed_bytes(e);
+    return ours < total ? ours : total;
 }
 
 /*
@@ -158,12 +169,13 @@ enum ps_status ps_learn_sinks(struct ps_engine *e, const struct ps_plan_step *st
                               const struct ps_plan *plan, struct ps_sinks *sinks_p)
 {
     const uint64_t host = ps_learn_host_most(e);
+    const uint64_t beside = plan->group_tail_bytes + e->pool.host.piece_bytes;
     const struct ps_sinks_settings settings = {
         .page_bytes = e->pool.page_bytes,
         .device_bytes = plan->pool_bytes,
         .beside = device_asked(),
         /* Beside what a stash may need that takes more than was planned. */
-        .host_bytes = host > plan->group_tail_bytes ? host - plan->group_tail_bytes : 0,
+        .host_bytes = host > beside ? host - beside : 0,
         .link_rate = PS_LINK_RATE,
     };
     *sinks_p = (struct ps_sinks){0};
@@ -177,7 +189,7 @@ void ps_learn_limit(struct ps_engine *e, const struct ps_plan *plan, const struc
 {
     const struct ps_limits_found *f = &e->learner.found;
     const uint64_t staged = (uint64_t)sinks->n_sinks * sinks->stage_pages * e->pool.page_bytes;
-    const uint64_t most = f->limits.host_bytes - staged;
+    const uint64_t most = f->limits.host_bytes > staged ? f->limits.host_bytes - staged : 0;
     const uint64_t more = staged > 0 ? 0 : f->short_bytes;
     const uint64_t host = f->limits.host_sized ? most : *host_p + more;
 

@@ -201,6 +201,7 @@ static CUresult wait_unlocked(struct ps_engine *e, struct ps_fence *f)
     pthread_mutex_unlock(&ps_lock);
     const CUresult r = ps_driver.cuEventSynchronize(f->event);
     pthread_mutex_lock(&ps_lock);
+    f->done = f->done || r == CUDA_SUCCESS;
     ps_fence_unref(&e->fences, f);
     return r;
 }
@@ -228,6 +229,15 @@ static CUresult order_sinks(struct ps_engine *e, struct ps_tensor *const *t, uin
         }
     }
     return r;
+}
+
+static bool any_sunk(struct ps_tensor *const *t, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        any = any || t[i]->copy->sink != NULL;
+    }
+    return any;
 }
 
 /* Restore enqueued on the stream, behind the tensors' stashes; the fence behind it, or NULL if it is complete. */
@@ -258,6 +268,10 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
     }
     ps_count(errors, 1);
     ps_count(host_syncs, 1);
+    if (any_sunk(t, n)) {
+        return ps_driver.cuStreamSynchronize(
+            stream); /* nobody else may know of the stage meanwhile */
+    }
     pthread_mutex_unlock(&ps_lock);
     r = ps_driver.cuStreamSynchronize(stream);
     pthread_mutex_lock(&ps_lock);

@@ -358,7 +358,12 @@ void ps_host_want(struct ps_engine *e, uint64_t bytes)
     if (h->room == 0) {
         h->room = whole < h->budget / ROOM_TIMES ? whole * ROOM_TIMES : h->budget;
     }
+    const uint32_t n = h->n_sinks > h->want_sinks ? h->n_sinks : h->want_sinks;
+    const uint64_t sunk = n * h->sink_bytes;
+    const uint64_t left =
+        h->budget > sunk ? (h->budget - sunk) / h->piece_bytes * h->piece_bytes : 0;
     h->want = whole < h->room ? whole : h->room;
+    h->want = h->want < left ? h->want : left;
     wake(e);
 }
 
@@ -501,7 +506,9 @@ void ps_host_want_sinks(struct ps_engine *e, uint32_t n, uint64_t bytes)
     }
     /* What a plan in force has of another size comes back when that goes: the budget is kept until then. */
     const uint64_t others = bytes != h->sink_bytes ? h->n_sinks * h->sink_bytes : 0;
-    h->want_sinks = h->want + others + n * bytes <= h->budget && others == 0 ? n : 0;
+    const uint64_t pages = h->want > h->pinned ? h->want : h->pinned;
+    h->want_sinks = others == 0 && pages + n * bytes <= h->budget ? n : 0;
+    h->failed = h->failed && (n > 0 || h->pinned > 0);
     h->sink_bytes = others == 0 ? bytes : h->sink_bytes;
     wake(e);
 }
@@ -517,6 +524,10 @@ struct ps_host_piece *ps_host_take_sink(struct ps_engine *e, uint64_t bytes)
 void ps_host_give_sink(struct ps_engine *e, struct ps_host_piece *piece)
 {
     struct ps_host_pages *h = &e->pool.host;
+    if (piece == NULL) {
+        h->n_sinks--;
+        return;
+    }
     piece->next = h->sinks;
     h->sinks = piece;
     if (h->want_sinks == 0) {

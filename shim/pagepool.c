@@ -124,13 +124,19 @@ static void choose_page(struct ps_page_pool *p, uint64_t total)
     p->page_bytes = p->page_bytes < p->least_page ? p->least_page : p->page_bytes;
 }
 
+void ps_pool_unlimit(struct ps_engine *e)
+{
+    e->pool.most_device = ps_option_given(&ps_options, "PAGEDSTASH_CUDA_BUDGET")
+                              ? ps_options.cuda_budget
+                              : PS_NO_LIMIT;
+}
+
 /* Sizes of everything, from the device's memory and the page. */
 static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
 {
     struct ps_page_pool *p = &e->pool;
     choose_page(p, total);
-    p->most_device = ps_option_given(&ps_options, "PAGEDSTASH_CUDA_BUDGET") ? ps_options.cuda_budget
-                                                                            : PS_NO_LIMIT;
+    ps_pool_unlimit(e);
     const uint64_t n_pages = total / p->least_page;
     uint64_t n_slots = 1;
     while (n_slots < n_pages) {
@@ -519,6 +525,7 @@ bool ps_pool_ready(struct ps_engine *e)
 void ps_pool_unwant(struct ps_engine *e)
 {
     e->pool.want_device = 0;
+    ps_pool_unlimit(e);
     ps_host_want_sinks(e, 0, 0);
     ps_host_want(e, 0);
     ps_pool_shrink(e);

@@ -8,7 +8,8 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define READY  3
+#define USES   4 /* streams on which restores read a sink, or its stage */
+#define READY  (USES + 2)
 #define FOLLOW 8 /* stashes in which what is usual becomes another */
 
 struct ps_stage {
@@ -26,15 +27,16 @@ struct ps_sink {
     uint32_t n_copies;      /* that name pages of it */
     uint64_t count;         /* device address: how many pages it were */
     uint32_t first_page, n_pages;
-    uint32_t usual;            /* pages that the copy engine moves; a kernel, those beyond */
-    uint32_t way, group;       /* of the plan: whose bytes it has, or had last */
-    struct ps_fence *out;      /* behind the copy to the host */
-    struct ps_fence *in;       /* behind the last one from there */
-    struct ps_fence *left;     /* behind the last drop of a copy, so far */
-    struct ps_fence *ready[2]; /* free: its last users' ends */
-    uint64_t stream_key;       /* of its group */
-    bool on_host;              /* the copy to the host is enqueued */
-    bool due;                  /* its group is among those that return next */
+    uint32_t usual;       /* pages that the copy engine moves; a kernel, those beyond */
+    uint32_t way, group;  /* of the plan: whose bytes it has, or had last */
+    struct ps_fence *out; /* behind the copy to the host */
+    struct ps_fence *in;  /* behind the last one from there */
+    struct ps_fence
+        *used[USES]; /* behind restores, and what else its copies ended with; a stream each */
+    struct ps_fence *ready[READY]; /* free: its last users' ends */
+    uint64_t stream_key;           /* of its group */
+    bool on_host;                  /* the copy to the host is enqueued */
+    bool due;                      /* its group is among those that return next */
     bool lost;
 };
 
@@ -154,9 +156,11 @@ struct ps_sinks_memory *ps_sinks_make(struct ps_engine *e, struct ps_sinks *chos
         }
         m->sinks[m->n_sinks++].piece = piece;
     }
+    m->chosen.n_sinks = m->n_sinks;
     pthread_mutex_unlock(&ps_lock);
     if (m->n_sinks == 0 || !make_streams(m) || !make_stages(e, m)) {
         ps_info("no memory for what the plan sends to the host by the copy engine: pages serve");
+        (void)PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream)); /* the lists' first fill */
         ps_sinks_free(e, m, false);
         return NULL;
     }
@@ -174,8 +178,7 @@ void ps_sinks_free(struct ps_engine *e, struct ps_sinks_memory *m, bool gone)
         idle =
             (*streams[i] == NULL || PS_TWICE(ps_driver.cuStreamSynchronize(*streams[i]))) && idle;
     }
-    /* The lists' first fill may still run. */
-    idle = gone || (PS_TWICE(ps_driver.cuStreamSynchronize(e->stash_stream)) && idle);
+    idle = gone || idle;
     for (int i = 0; i < 2 && !gone && idle; i++) {
         if (*streams[i] != NULL) {
             ps_driver.cuStreamDestroy(*streams[i]);
@@ -188,13 +191,12 @@ void ps_sinks_free(struct ps_engine *e, struct ps_sinks_memory *m, bool gone)
     e->pool.staged = idle ? 0 : e->pool.staged;
     for (uint32_t i = 0; m->sinks != NULL && i < m->n_sinks; i++) {
         struct ps_sink *s = &m->sinks[i];
-        unref_all(e, s->ready, 2);
+        ps_assert(gone || s->n_copies == 0);
+        unref_all(e, s->ready, READY);
+        unref_all(e, s->used, USES);
         unref_all(e, &s->out, 1);
         unref_all(e, &s->in, 1);
-        unref_all(e, &s->left, 1);
-        if (idle && !s->lost) {
-            ps_host_give_sink(e, s->piece);
-        }
+        ps_host_give_sink(e, idle && !s->lost ? s->piece : NULL);
     }
     for (uint32_t i = 0; i < PS_STAGES_MAX; i++) {
         unref_all(e, m->stages[i].ready, READY);
@@ -231,7 +233,7 @@ struct ps_fence *ps_sinks_pending(const struct ps_sinks_memory *m)
 {
     struct ps_fence *f = NULL;
     for (uint32_t i = 0; m != NULL && f == NULL && i < m->n_sinks; i++) {
-        f = first_pending(m->sinks[i].ready, 2);
+        f = first_pending(m->sinks[i].ready, READY);
     }
     for (uint32_t i = 0; m != NULL && f == NULL && i < m->chosen.n_stages; i++) {
         f = first_pending(m->stages[i].ready, READY);
@@ -239,11 +241,49 @@ struct ps_fence *ps_sinks_pending(const struct ps_sinks_memory *m)
     return f;
 }
 
+bool ps_sinks_idle(const struct ps_sinks_memory *m)
+{
+    bool idle = true;
+    for (uint32_t i = 0; m != NULL && i < m->n_sinks; i++) {
+        idle = idle && m->sinks[i].n_copies == 0;
+    }
+    return idle;
+}
+
+void ps_sinks_retire(struct ps_sinks_memory *m, uint64_t key, uint64_t new_key)
+{
+    for (uint32_t i = 0; m != NULL && i < m->n_sinks; i++) {
+        struct ps_sink *s = &m->sinks[i];
+        s->stream_key = s->stream_key == key ? new_key : s->stream_key;
+    }
+    for (uint32_t i = 0; m != NULL && i < m->chosen.n_stages; i++) {
+        struct ps_stage *s = &m->stages[i];
+        s->stream_key = s->stream_key == key ? new_key : s->stream_key;
+    }
+    if (m != NULL && m->last_in_key == key) {
+        m->last_in_key = new_key;
+    }
+}
+
 /* ---- who has which ---- */
 
-static bool may_follow(struct ps_fence *const *ready, uint32_t n, uint64_t key, uint64_t its_key)
+/*
+ * May a stream of ours wait for these in the name of a group of stream `key`? What is on another stream of the job may
+ * wait for what this thread has yet to do. its_key: for whose group copies of ours were made.
+ */
+static bool may_follow(const struct ps_engine *e, struct ps_fence *const *f, uint32_t n,
+                       uint64_t key, uint64_t its_key)
 {
-    return key == its_key || first_pending(ready, n) == NULL;
+    const uint64_t out = ps_stream_key(e->ctx, e->sinks->out);
+    const uint64_t in = ps_stream_key(e->ctx, e->sinks->in);
+    bool may = true;
+    for (uint32_t i = 0; i < n && may; i++) {
+        const uint64_t on = f[i] != NULL ? f[i]->stream_key : key;
+        const bool follows =
+            on == key || ps_stream_ours(e, on) || (its_key == key && (on == out || on == in));
+        may = follows || ps_fence_done(f[i]);
+    }
+    return may;
 }
 
 /* Its bytes are on the host as well, or will be. */
@@ -252,10 +292,12 @@ static bool may_lose_stage(const struct ps_sink *s)
     return s == NULL || s->on_host;
 }
 
-/* Nothing that was enqueued for it is on its way. */
-static bool is_still(const struct ps_sink *s)
+/* The same of all that was enqueued for it. */
+static bool may_follow_sink(const struct ps_engine *e, const struct ps_sink *s, uint64_t key)
 {
-    return ps_fence_done(s->out) && ps_fence_done(s->in) && ps_fence_done(s->left);
+    return may_follow(e, &s->out, 1, key, s->stream_key) &&
+           may_follow(e, &s->in, 1, key, s->stream_key) &&
+           may_follow(e, s->used, USES, key, s->stream_key);
 }
 
 /* The later, the worse: a stage nobody has, one that was stashed into, one that was brought ahead. */
@@ -265,17 +307,17 @@ static int cost_of(const struct ps_stage *s)
 }
 
 /* The best stage for a group of that stream. */
-static struct ps_stage *choose_stage(struct ps_sinks_memory *m, uint64_t key, int most)
+static struct ps_stage *choose_stage(const struct ps_engine *e, uint64_t key, int most)
 {
+    struct ps_sinks_memory *m = e->sinks;
     struct ps_stage *best = NULL;
     for (uint32_t i = 0; i < m->chosen.n_stages; i++) {
         struct ps_stage *s = &m->stages[i];
         if (s->lost || !may_lose_stage(s->sink) || cost_of(s) > most ||
-            !may_follow(s->ready, READY, key, s->stream_key)) {
+            !may_follow(e, s->ready, READY, key, s->stream_key)) {
             continue;
         }
-        if (s->sink != NULL &&
-            (s->sink->due || (s->sink->stream_key != key && !is_still(s->sink)))) {
+        if (s->sink != NULL && (s->sink->due || !may_follow_sink(e, s->sink, key))) {
             continue;
         }
         best = best == NULL || cost_of(s) < cost_of(best) ? s : best;
@@ -288,9 +330,11 @@ static void leave_stage(struct ps_engine *e, struct ps_stage *s)
 {
     struct ps_sink *sink = s->sink;
     unref_all(e, s->ready, READY);
-    s->ready[0] = ps_fence_ref(sink->left);
-    s->ready[1] = ps_fence_ref(sink->out);
-    s->ready[2] = ps_fence_ref(sink->in);
+    s->ready[0] = ps_fence_ref(sink->out);
+    s->ready[1] = ps_fence_ref(sink->in);
+    for (uint32_t i = 0; i < USES; i++) {
+        s->ready[2 + i] = ps_fence_ref(sink->used[i]);
+    }
     s->stream_key = sink->stream_key;
     s->sink = NULL;
     sink->stage = NULL;
@@ -307,16 +351,17 @@ static CUresult order_stage(const struct ps_engine *e, const struct ps_stage *s,
     return r;
 }
 
-static struct ps_sink *choose_sink(struct ps_sinks_memory *m, uint64_t key)
+static struct ps_sink *choose_sink(const struct ps_engine *e, uint64_t key)
 {
+    struct ps_sinks_memory *m = e->sinks;
     struct ps_sink *best = NULL;
     for (uint32_t i = 0; i < m->n_sinks; i++) {
         struct ps_sink *s = &m->sinks[i];
         if (s->n_copies > 0 || s->lost || s->stage != NULL ||
-            !may_follow(s->ready, 2, key, s->stream_key)) {
+            !may_follow(e, s->ready, READY, key, s->stream_key)) {
             continue;
         }
-        if (first_pending(s->ready, 2) == NULL) {
+        if (first_pending(s->ready, READY) == NULL) {
             return s;
         }
         best = best == NULL ? s : best;
@@ -330,7 +375,8 @@ static struct ps_sink *choose_sink(struct ps_sinks_memory *m, uint64_t key)
 static uint32_t usual_pages(const struct ps_engine *e, const struct ps_group *g)
 {
     const struct ps_sinks_memory *m = e->sinks;
-    const uint32_t way = m != NULL ? ps_learn_way(e, g) : PS_PLAN_NONE;
+    /* A copy there keeps its group's set, and so the plan. */
+    const uint32_t way = m != NULL && g->set != NULL ? ps_learn_way(e, g) : PS_PLAN_NONE;
     if (way >= (m != NULL ? m->chosen.n_steps : 0) || g->seg.group >= m->chosen.n_groups[way]) {
         return 0;
     }
@@ -357,9 +403,8 @@ static CUresult fill_list(const struct ps_engine *e, const struct ps_stage *s, u
 
 struct ps_sink *ps_sink_open(struct ps_engine *e, const struct ps_group *g, uint32_t pages)
 {
-    struct ps_sinks_memory *m = e->sinks;
-    struct ps_sink *sink = choose_sink(m, g->stream_key);
-    struct ps_stage *stage = sink != NULL ? choose_stage(m, g->stream_key, 2) : NULL;
+    struct ps_sink *sink = choose_sink(e, g->stream_key);
+    struct ps_stage *stage = sink != NULL ? choose_stage(e, g->stream_key, 2) : NULL;
     if (stage == NULL) {
         return NULL;
     }
@@ -376,7 +421,7 @@ struct ps_sink *ps_sink_open(struct ps_engine *e, const struct ps_group *g, uint
     }
     unref_all(e, &sink->out, 1);
     unref_all(e, &sink->in, 1);
-    unref_all(e, &sink->left, 1);
+    unref_all(e, sink->used, USES);
     sink->stage = stage;
     sink->first_page = stage->first_page;
     sink->n_pages = pages;
@@ -444,7 +489,7 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
         return;
     }
     CUresult r = ps_fence_wait(stash, key, m->out);
-    for (int i = 0; i < 2 && r == CUDA_SUCCESS; i++) {
+    for (uint32_t i = 0; i < READY && r == CUDA_SUCCESS; i++) {
         r = ps_fence_wait(s->ready[i], key, m->out);
     }
     if (r != CUDA_SUCCESS) {
@@ -455,7 +500,7 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
     if (r == CUDA_SUCCESS && bytes > 0) {
         r = ps_driver.cuMemcpyDtoHAsync(s->piece->base, stage_address(e, s->stage), bytes, m->out);
     }
-    unref_all(e, s->ready, 2);
+    unref_all(e, s->ready, READY);
     const bool known = record(e, m->out, &s->out);
     s->lost = s->stage->lost = !known;
     s->on_host = known && r == CUDA_SUCCESS;
@@ -492,22 +537,38 @@ struct ps_fence *ps_sink_source(const struct ps_engine *e, const struct ps_sink 
     return s->out;
 }
 
-void ps_sink_left(struct ps_engine *e, struct ps_sink *s, struct ps_fence *dropped)
+/* Later in the same stream stands for earlier. False: there are too many streams. */
+static bool note_use(struct ps_engine *e, struct ps_sink *s, struct ps_fence *use)
+{
+    for (uint32_t i = 0; i < USES; i++) {
+        struct ps_fence *const f = s->used[i];
+        if (f == NULL || f->stream_key == use->stream_key || ps_fence_done(f)) {
+            s->used[i] = ps_fence_ref(use);
+            ps_fence_unref(&e->fences, f);
+            return true;
+        }
+    }
+    return false;
+}
+
+void ps_sink_left(struct ps_engine *e, struct ps_sink *s, struct ps_fence *use)
 {
     ps_assert(s->n_copies > 0);
-    s->lost = s->lost || dropped == NULL;
+    if (use != NULL && !note_use(e, s, use)) {
+        s->lost = true;
+    }
     if (s->stage != NULL) {
         s->stage->lost = s->stage->lost || s->lost;
     }
-    /* Drops are in the order of their stream. */
-    unref_all(e, &s->left, 1);
-    s->left = ps_fence_ref(dropped);
     if (--s->n_copies > 0) {
         return;
     }
-    unref_all(e, s->ready, 2);
-    s->ready[0] = ps_fence_ref(s->left);
-    s->ready[1] = ps_fence_ref(s->in);
+    unref_all(e, s->ready, READY);
+    s->ready[0] = ps_fence_ref(s->in);
+    s->ready[1] = ps_fence_ref(s->out);
+    for (uint32_t i = 0; i < USES; i++) {
+        s->ready[2 + i] = ps_fence_ref(s->used[i]);
+    }
     if (s->stage != NULL) {
         leave_stage(e, s->stage);
     }
@@ -533,7 +594,7 @@ static void bring_ahead(struct ps_engine *e, struct ps_sink *s)
 {
     struct ps_sinks_memory *m = e->sinks;
     struct ps_stage *stage =
-        in_is_free(m, s->stream_key) ? choose_stage(m, s->stream_key, 1) : NULL;
+        in_is_free(m, s->stream_key) ? choose_stage(e, s->stream_key, 1) : NULL;
     if (stage == NULL) {
         return;
     }
@@ -563,6 +624,7 @@ static void bring_ahead(struct ps_engine *e, struct ps_sink *s)
     m->last_in_key = s->stream_key;
     unref_all(e, stage->ready, READY);
     stage->ready[0] = ps_fence_ref(s->in);
+    stage->stream_key = s->stream_key;
     ps_count(errors, r != CUDA_SUCCESS);
     if (r == CUDA_SUCCESS) {
         s->stage = stage;

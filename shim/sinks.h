@@ -14,8 +14,9 @@
  * are reserved before.
  *
  * Whoever holds a stage for a group whose bytes have a copy on the host, or whose copy there is enqueued, loses it to
- * the next stash, so none ever lacks one for long; and a restore that has none at hand does without. A stream of ours
- * waits for work of a stream of the job's only if that is the group's own, or over.
+ * the next stash, so none ever lacks one for long; and a restore that has none at hand does without. Stages and sinks
+ * are free behind what used them, not behind the drops of their copies: the drop stream waits for all streams of the
+ * job. What a stream of the job has yet to do is followed only in the name of a group of that stream.
  *
  * Any thread; the engine's lock is held, but where it says otherwise.
  */
@@ -40,12 +41,16 @@ struct ps_sinks_memory; /* of the plan in force */
  * nothing of it is sent, or no memory: pages of the pool serve. Lock not held.
  */
 struct ps_sinks_memory *ps_sinks_make(struct ps_engine *e, struct ps_sinks *chosen);
-/* Nothing lies there. gone: the context no longer exists. Lock not held. */
+/* It is idle, and nothing of it is pending. gone: the context no longer exists. Lock not held. */
 void ps_sinks_free(struct ps_engine *e, struct ps_sinks_memory *m, bool gone);
 /* What it was made from; without sinks where m is NULL. */
 const struct ps_sinks *ps_sinks_chosen(const struct ps_sinks_memory *m);
 /* Device memory of its stages. */
 uint64_t ps_sinks_bytes(const struct ps_sinks_memory *m);
+/* No copy lies there. */
+bool ps_sinks_idle(const struct ps_sinks_memory *m);
+/* The stream goes; another may get its handle. */
+void ps_sinks_retire(struct ps_sinks_memory *m, uint64_t key, uint64_t new_key);
 /* What its end is behind, if that is not known to be over; NULL: idle. */
 struct ps_fence *ps_sinks_pending(const struct ps_sinks_memory *m);
 
@@ -61,8 +66,8 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
 /* Where a restore finds page 0 of the pool, as tables name it, and what it is to wait for (NULL: nothing). */
 struct ps_fence *ps_sink_source(const struct ps_engine *e, const struct ps_sink *s,
                                 uint64_t *pool_p, bool *on_host_p);
-/* One copy less, dropped behind the fence; NULL: nobody knows when. */
-void ps_sink_left(struct ps_engine *e, struct ps_sink *s, struct ps_fence *dropped);
+/* One copy less; its bytes were last used before the fence. NULL: that is over. */
+void ps_sink_left(struct ps_engine *e, struct ps_sink *s, struct ps_fence *use);
 /* Its stash was seen complete, and has stored so many pages in the stage. */
 void ps_sink_used(struct ps_engine *e, struct ps_sink *s, uint64_t pages);
 /* Nobody will know when its stash ends. */

@@ -39,10 +39,11 @@ JOBS = {
 class Run:
     """The demo, plain or under `pagedstash run` with flags; `out`: it ran out of memory."""
 
-    def __init__(self, args, mem, job, flags=None, seed=0, fail=None):
+    def __init__(self, args, mem, job, flags=None, seed=0, fail=None, others=0):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
-        sim = f"va=8G,granularity={UNIT},hang=60,check=1,mem={mem},seed={seed}" + (f",fail={fail}" if fail else "")
+        sim = f"va=8G,granularity={UNIT},hang=60,check=1,mem={mem + others},seed={seed}"
+        sim += (f",fail={fail}" if fail else "") + (f",others={others}" if others else "")
         env |= SETTINGS | {"LD_LIBRARY_PATH": args.simcuda, "SIMCUDA": sim}
         env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
         with tempfile.TemporaryDirectory() as folder:
@@ -140,6 +141,19 @@ def check_not_left_alone(args):
         assert said not in run.said and run["bytes_restored"] > 0, run.what
 
 
+def check_other_process(args):
+    """What another process holds of the device is no room for a plan. Lists are as long as for all of the device."""
+    job = ("--steps=10", *JOBS["deep"][1:])
+    floor = Floor(args, job)
+    plans = 0
+    for seed in range(3):
+        mem = whole(floor.promised + OURS * (4 + seed) // 4)
+        run = Run(args, mem, job, [], seed, others=PLENTY // 4)
+        assert not run.out and run.results == floor.plain.results, run.what
+        plans += run["plans"]
+    print(f"# {plans} plans", flush=True)
+
+
 def check_refused_copies(args):
     """A copy to the host that the driver refuses, the first or in the middle, leaves all pages where they are."""
     job = JOBS["padded"]
@@ -163,6 +177,7 @@ def main():
              for name in (JOBS if args.jobs == "all" else args.jobs.split(","))]
     tests.append(("what_fits_only_with_the_stash_runs_from_its_first_step", lambda: check_first_step(args)))
     tests.append(("a_job_that_does_not_fit_is_not_left_alone", lambda: check_not_left_alone(args)))
+    tests.append(("what_another_process_holds_is_no_room_for_a_plan", lambda: check_other_process(args)))
     tests.append(("copies_that_are_refused_change_nothing", lambda: check_refused_copies(args)))
     return 1 if tap.run(tests) else 0
 

@@ -137,7 +137,8 @@ static bool stash(struct ps_batch *b)
 {
     ps_pool_batch(engine, b);
     for (unsigned i = 0; i < N; i++) {
-        struct ps_copy *c = ps_copy_make(engine, (uint32_t)(BYTES / PAGE), (uint32_t)(BYTES / PAGE));
+        struct ps_copy *c =
+            ps_copy_make(engine, (uint32_t)(BYTES / PAGE), (uint32_t)(BYTES / PAGE));
 
         if (c == NULL) {
             for (; i > 0; i--) {

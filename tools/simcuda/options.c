@@ -4,6 +4,7 @@
  * first entry; the counters of the failure rules are guarded by the big lock. Sizes take K, M, G, T.
  *
  *   mem=8G           memory of each device
+ *   others=0         what another process holds of it
  *   granularity=2M   of cuMemCreate and of a pool's growth: a power of two from 4K
  *   va=64G           device addresses; under the thread sanitizer less than 1T
  *   devices=1        0 to 16
@@ -160,6 +161,8 @@ static void parse_sizes(const char *item, const char *name, const char *value)
             bad(item, "1M to 4096G");
         }
         sim_options.mem = SIM_ROUND(bytes, SIM_PAGE);
+    } else if (strcmp(name, "others") == 0) {
+        sim_options.others = SIM_ROUND(bytes, SIM_PAGE);
     } else {
         if (bytes < (16u << 20) || bytes > (1ull << 40)) {
             bad(item, "16M to 1024G");
@@ -186,7 +189,8 @@ static void parse_item(char *item)
         bad(whole, "name=value");
     }
     *value++ = '\0';
-    if (strcmp(item, "mem") == 0 || strcmp(item, "granularity") == 0 || strcmp(item, "va") == 0) {
+    if (strcmp(item, "mem") == 0 || strcmp(item, "others") == 0 ||
+        strcmp(item, "granularity") == 0 || strcmp(item, "va") == 0) {
         parse_sizes(whole, item, value);
     } else if (strcmp(item, "seed") == 0) {
         sim_options.seed = parse_number(whole, value, 0, UINT64_MAX);

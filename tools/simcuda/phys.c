@@ -30,6 +30,8 @@ static void die(const char *what)
 void sim_phys_init(void)
 {
     const uint64_t each = sim_options.mem / SIM_PAGE;
+    const uint64_t others =
+        (sim_options.others < sim_options.mem ? sim_options.others : 0) / SIM_PAGE;
     const uint64_t n_devices = sim_options.devices > 0 ? (uint64_t)sim_options.devices : 1;
     fd = memfd_create("simcuda", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)(n_devices * sim_options.mem)) != 0) {
@@ -44,9 +46,9 @@ void sim_phys_init(void)
     for (uint64_t d = 0; d < n_devices; d++) {
         devices[d].capacity = 64;
         devices[d].free = sim_calloc(64, sizeof *devices[d].free);
-        devices[d].free[0] = (struct sim_extent){d * each, each};
+        devices[d].free[0] = (struct sim_extent){d * each + others, each - others};
         devices[d].n_free = 1;
-        devices[d].n_free_pages = each;
+        devices[d].n_free_pages = each - others;
     }
 }
 

@@ -33,6 +33,7 @@
 struct sim_fail_rule; /* one fail=... item */
 struct sim_options {
     uint64_t mem;         /* bytes of device memory of each device */
+    uint64_t others;      /* of those, what another process holds */
     uint64_t granularity; /* of cuMemCreate/cuMemMap: a power of two >= SIM_PAGE */
     uint64_t va;          /* bytes of device addresses */
     uint64_t seed;
