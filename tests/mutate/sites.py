@@ -327,6 +327,8 @@ SITES = [
      "return s->out;", "return NULL;"),
     ("restore_waits_for_its_source", "wait", "shim/engine_return.c", "order_sinks",
      "if (ps_fence_wait(f, key, stream) == CUDA_SUCCESS) {", "if (key != 0) {"),
+    ("sunk_restore_without_an_event_is_waited_for", "wait", "shim/engine_return.c", "enqueue_restore",
+     "return ps_driver.cuStreamSynchronize(\n            stream);", "return CUDA_SUCCESS;"),
     ("stage_is_free_once_its_users_are_over", "wait", "shim/sinks.c", "order_stage",
      "r = ps_fence_wait(s->ready[i], key, stream);", "r = key == 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;"),
     ("sink_that_is_still_is_taken_first", "wait", "shim/sinks.c", "choose_sink",
