@@ -9,6 +9,7 @@
  *   foreign   as 1f1b; what is saved is also read on the receiving stream, in front of a receive
  *   posted    as early, and the next gradient's receive is posted before tensors are freed behind it
  *   record    as foreign; freed on a stream that waits for all users, the receiving stream included
+ *   behind    as record, but read behind a receive of what this rank has yet to cause
  */
 #include <pthread.h>
 
@@ -23,7 +24,7 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev
 static unsigned n_steps =
     2; /* with a number behind the kind: so many, and the host waits for none of them */
 static bool waits = true;
-static bool ahead, foreign, recorded, posted;
+static bool ahead, foreign, recorded, posted, behind;
 
 static struct rank {
     uint64_t number;
@@ -176,8 +177,13 @@ static void first_stage(uint64_t step)
         forward(b, step * 1000 + 10 * b);
         post_send(b);
         if (ahead) {
+            if (behind) {
+                post_receive(b);
+            }
             read_aside(b);
-            post_receive(b);
+            if (!behind) {
+                post_receive(b);
+            }
         }
         if (!ahead || b > 0) {
             backward(ahead ? b - 1 : b);
@@ -279,7 +285,8 @@ int main(int argc, char **argv)
 
     posted = strcmp(kind, "posted") == 0;
     ahead = !posted && strcmp(kind, "early") != 0;
-    recorded = posted || strcmp(kind, "record") == 0;
+    behind = strcmp(kind, "behind") == 0;
+    recorded = posted || behind || strcmp(kind, "record") == 0;
     if (argc > 2) {
         n_steps = (unsigned)strtoul(argv[2], NULL, 10);
         waits = false;
