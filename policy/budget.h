@@ -11,6 +11,10 @@
  * capacity less what is held and returning on the host, since the sums fit. Pages that come back meanwhile are a gift:
  * with them more may lie on the device than anybody here counted on.
  *
+ * A stash to a sink (shim/sinks.h) reserves only what it may need beyond its stage, and takes that from the host, free
+ * device pages or not. It is begun if so much is left of the host's capacity less all that counts here, wherever that
+ * lies; stashes run one behind the other, so no later one takes it away.
+ *
  * Units: pages. Not thread-safe: the engine's lock guards it.
  */
 #ifndef PS_POLICY_BUDGET_H

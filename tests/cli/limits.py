@@ -38,8 +38,10 @@ class Run:
             assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
             self.losses = [json.loads(text).get("loss") for text in done.stdout.splitlines()]
             (metrics,) = pathlib.Path(folder).glob("*.jsonl")
-            counters = json.loads(metrics.read_text().splitlines()[-1])["counters"]
+            lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+            counters = lines[-1]["counters"]
         self.told = {k: counters[k] for k in KEPT}
+        self.told["pinned"] = max(line["counters"]["host_pages_bytes"] for line in lines if "counters" in line)
         assert counters["errors"] == 0, f"{counters}"
 
     def __getattr__(self, name):
@@ -106,6 +108,17 @@ def check_copies(args, job):
         assert run.pool_bytes_peak <= run.limit_bytes, f"{run.told}"
 
 
+def check_host_budget(args):
+    """Pages that were pinned before the plan and its sinks together: at every range that the job pushes."""
+    job = COPIED_JOBS["in_a_row"]
+    free = Run(*args, job=job)
+    for mib in (3, 4, 6):
+        run = Run(*args, "--cuda-budget=0", f"--host-budget={mib}M", "--metrics-ranges=*", job=job)
+        assert run.losses == free.losses and run.plans > 0, f"{run.told}"
+        assert 0 < run.pinned <= mib << 20, f"{mib} MiB: {run.told}"
+    assert run.copied_out > 0, f"{run.told}"
+
+
 def check_inside(args):
     """Not by `run`, which would refuse: one line, and one of the two is left out."""
     command, demo, simcuda = args
@@ -136,6 +149,7 @@ def main():
         ("without_host_memory_nothing_spills", check_no_host),
         *((f"what_the_device_does_not_hold_is_copied_to_the_host_{name}", lambda a, job=job: check_copies(a, job))
           for name, job in COPIED_JOBS.items()),
+        ("pages_and_sinks_together_keep_to_the_host_budget", check_host_budget),
         ("inside_a_job_a_contradiction_is_a_line", check_inside),
     ]
     tap.run([(name, lambda test=test: test(args)) for name, test in tests])
