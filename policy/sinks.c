@@ -58,8 +58,10 @@ static struct sum sum_of(const struct items *items, const struct ps_plan_step *s
 
         if (item->group == group) {
             sum.pages += item->bytes / page_bytes + 1;
-            sum.bytes += step->tensors[item->tensor].bytes;
         }
+    }
+    for (uint32_t i = 0; i < step->n_tensors; i++) {
+        sum.bytes += step->tensors[i].group == group ? step->tensors[i].bytes : 0;
     }
     return sum;
 }
@@ -205,6 +207,15 @@ static enum ps_status choose(const struct ps_plan *plan, const struct ps_plan_st
             pages[n] = sums[n].pages;
         }
     }
+    for (uint32_t k = 0; k < s->n_steps && status == PS_OK; k++) {
+        status = choose_step(plan, k, &items[k], &steps[k], &sums[at], settings, s);
+        at += s->n_groups[k];
+    }
+    if (status != PS_OK || s->n_sinks == 0) { /* without stages all finds pages on the device */
+        return status;
+    }
+    choose_none(settings, s);
+    at = 0;
     s->stage_pages = stage_pages(pages, n);
     choose_stages(settings, s);
     for (uint32_t k = 0; k < s->n_steps && status == PS_OK && s->n_stages > 0; k++) {
@@ -222,7 +233,7 @@ enum ps_status ps_sinks_choose(const struct ps_plan *plan, const struct ps_plan_
                                uint32_t n_steps, const struct ps_sinks_settings *settings,
                                struct ps_sinks *sinks_p)
 {
-    struct ps_sinks s = {.n_steps = n_steps};
+    struct ps_sinks s = {.n_steps = n_steps, .device_bytes = settings->device_bytes};
     struct items *items = calloc(n_steps + 1u, sizeof(*items));
     enum ps_status status = PS_OK;
     uint64_t n = 0;
