@@ -156,15 +156,25 @@ static uint32_t usual_of(const struct sum *sums, uint32_t n_groups, uint32_t gro
     return n > 0 && pages / n > 1 ? (uint32_t)(pages / n) : 1;
 }
 
-static enum ps_status choose_step(const struct ps_plan *plan, uint32_t kind,
-                                  const struct items *items, const struct ps_plan_step *given,
-                                  const struct sum *sums, const struct ps_sinks_settings *settings,
+/* What a choice is made from; sums: of all groups of all steps. */
+struct matter {
+    const struct ps_plan *plan;
+    const struct ps_plan_step *steps;
+    const struct ps_sinks_settings *settings;
+    const struct items *items;
+    struct sum *sums;
+};
+
+/* sums: of the step's groups. */
+static enum ps_status choose_step(const struct matter *m, uint32_t kind, const struct sum *sums,
                                   struct ps_sinks *s)
 {
-    const struct ps_plan_moves *moves = &plan->moves[kind];
-    const struct ps_spill_step step = {items->times, items->item, given->n_events, items->n};
-    const struct ps_spill_settings its = {s->device_bytes, settings->link_rate};
-    const bool timed = given->n_events > 0 && items->times[given->n_events - 1] > 0;
+    const struct ps_plan_moves *moves = &m->plan->moves[kind];
+    const struct items *items = &m->items[kind];
+    const uint32_t n_events = m->steps[kind].n_events;
+    const struct ps_spill_step step = {items->times, items->item, n_events, items->n};
+    const struct ps_spill_settings its = {s->device_bytes, m->settings->link_rate};
+    const bool timed = n_events > 0 && items->times[n_events - 1] > 0;
     struct ps_spill spill;
     const enum ps_status status =
         timed ? ps_spill_plan(&step, &its, PS_SPILL_LAST_NEEDED, &spill) : PS_ERR_INVALID;
@@ -177,7 +187,7 @@ static enum ps_status choose_step(const struct ps_plan *plan, uint32_t kind,
             s->usual[kind][g] = usual_of(sums, moves->n_groups, g);
         }
     }
-    s->n_sinks = larger(s->n_sinks, count_sets(plan, moves, s->usual[kind]));
+    s->n_sinks = larger(s->n_sinks, count_sets(m->plan, moves, s->usual[kind]));
     ps_spill_fini(&spill);
     return PS_OK;
 }
@@ -192,39 +202,41 @@ static void choose_none(const struct ps_sinks_settings *settings, struct ps_sink
     s->device_bytes = settings->device_bytes;
 }
 
-/* sums, pages: room for all groups of all steps. */
-static enum ps_status choose(const struct ps_plan *plan, const struct ps_plan_step *steps,
-                             const struct items *items, const struct ps_sinks_settings *settings,
-                             struct sum *sums, uint64_t *pages, struct ps_sinks *s)
+static enum ps_status choose_steps(const struct matter *m, struct ps_sinks *s)
 {
     enum ps_status status = PS_OK;
-    uint32_t n = 0;
     uint32_t at = 0;
+
+    for (uint32_t k = 0; k < s->n_steps && status == PS_OK; k++) {
+        status = choose_step(m, k, &m->sums[at], s);
+        at += s->n_groups[k];
+    }
+    return status;
+}
+
+/* pages: room for all groups of all steps. */
+static enum ps_status choose(const struct matter *m, uint64_t *pages, struct ps_sinks *s)
+{
+    const uint64_t page_bytes = m->settings->page_bytes;
+    uint32_t n = 0;
 
     for (uint32_t k = 0; k < s->n_steps; k++) {
         for (uint32_t g = 0; g < s->n_groups[k]; g++, n++) {
-            sums[n] = sum_of(&items[k], &steps[k], g, settings->page_bytes);
-            pages[n] = sums[n].pages;
+            m->sums[n] = sum_of(&m->items[k], &m->steps[k], g, page_bytes);
+            pages[n] = m->sums[n].pages;
         }
     }
-    for (uint32_t k = 0; k < s->n_steps && status == PS_OK; k++) {
-        status = choose_step(plan, k, &items[k], &steps[k], &sums[at], settings, s);
-        at += s->n_groups[k];
-    }
+    enum ps_status status = choose_steps(m, s);
     if (status != PS_OK || s->n_sinks == 0) { /* without stages all finds pages on the device */
         return status;
     }
-    choose_none(settings, s);
-    at = 0;
+    choose_none(m->settings, s);
     s->stage_pages = stage_pages(pages, n);
-    choose_stages(settings, s);
-    for (uint32_t k = 0; k < s->n_steps && status == PS_OK && s->n_stages > 0; k++) {
-        status = choose_step(plan, k, &items[k], &steps[k], &sums[at], settings, s);
-        at += s->n_groups[k];
-    }
-    const uint64_t host = (uint64_t)s->n_sinks * s->stage_pages * settings->page_bytes;
-    if (s->n_sinks == 0 || s->stage_pages == UINT32_MAX || host > settings->host_bytes) {
-        choose_none(settings, s);
+    choose_stages(m->settings, s);
+    status = s->n_stages > 0 ? choose_steps(m, s) : PS_OK;
+    const uint64_t host = (uint64_t)s->n_sinks * s->stage_pages * page_bytes;
+    if (s->n_sinks == 0 || s->stage_pages == UINT32_MAX || host > m->settings->host_bytes) {
+        choose_none(m->settings, s);
     }
     return status;
 }
@@ -254,9 +266,9 @@ enum ps_status ps_sinks_choose(const struct ps_plan *plan, const struct ps_plan_
     struct sum *sums = calloc(n + 1u, sizeof(*sums));
     uint64_t *pages = calloc(n + 1u, sizeof(*pages));
     if (status == PS_OK) {
-        status = sums != NULL && pages != NULL
-                     ? choose(plan, steps, items, settings, sums, pages, &s)
-                     : PS_ERR_MEMORY;
+        const struct matter m = {plan, steps, settings, items, sums};
+
+        status = sums != NULL && pages != NULL ? choose(&m, pages, &s) : PS_ERR_MEMORY;
     }
     free(sums);
     free(pages);

@@ -91,7 +91,7 @@ void ps_flight_settle(struct ps_engine *e, const struct ps_flight *fl)
         there = there && !fl->copy[i]->dropping;
     }
     if (there) {
-        ps_sink_used(e, fl->copy[0]->sink, staged);
+        ps_sink_used(e, fl->sink, staged);
     }
     ps_budget_settle(&e->pool.budget, fl->overflow, on_host);
 }

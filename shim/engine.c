@@ -481,7 +481,7 @@ void ps_flight_end(struct ps_engine *e, struct ps_flight *fl)
 {
     const bool spills = e->short_of_memory && e->pool.budget.capacity.host > 0;
     uint32_t uniform = 0;
-    if (fl->n > 0 && fl->copy[0]->sink != NULL) {
+    if (fl->sink != NULL) {
         ps_flight_settle(e, fl);
     }
     for (uint32_t i = 0; i < fl->n; i++) {

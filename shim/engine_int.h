@@ -151,8 +151,9 @@ struct ps_group {
 struct ps_flight {
     struct ps_flight *next;
     struct ps_fence *fence;
-    uint64_t stream_key; /* of the group */
-    uint64_t overflow;   /* to a sink: pages of the pool reserved for all together */
+    uint64_t stream_key;  /* of the group */
+    struct ps_sink *sink; /* where it goes; NULL: pages of the pool */
+    uint64_t overflow;    /* to a sink: pages of the pool reserved for all together */
     uint32_t n;
     struct ps_copy *copy[PS_BATCH_MAX];
 };

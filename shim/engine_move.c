@@ -208,13 +208,14 @@ static void describe(const struct ps_tensor *t, struct ps_copy *c)
 }
 
 /*
- * early: at the pop, without what is usually named behind it. sink: where all of it goes; pages that it may take beyond
- * those are reserved for all tensors together.
+ * early: at the pop, without what is usually named behind it. To a sink goes all of it; pages that it may take beyond
+ * the stage are reserved for all tensors together.
  */
-static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, struct ps_sink *sink,
-                       struct ps_batch *b, struct ps_tensor **t_p, struct ps_flight *fl)
+static uint32_t gather(struct ps_engine *e, struct ps_group *g, bool early, struct ps_batch *b,
+                       struct ps_tensor **t_p, struct ps_flight *fl)
 {
     struct ps_page_pool *p = &e->pool;
+    struct ps_sink *const sink = fl->sink;
     uint32_t n = 0;
 
     ps_pool_batch(e, b);
@@ -319,7 +320,10 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
     struct ps_tensor *t[PS_BATCH_MAX];
     struct ps_flight *fl = calloc(1, sizeof(*fl));
     struct ps_sink *sink = fl != NULL ? open_sink(e, g, early, &fl->overflow) : NULL;
-    const uint32_t n = fl != NULL ? gather(e, g, early, sink, &b, t, fl) : 0;
+    if (fl != NULL) {
+        fl->sink = sink;
+    }
+    const uint32_t n = fl != NULL ? gather(e, g, early, &b, t, fl) : 0;
     CUresult r = CUDA_SUCCESS;
     if (n > 0) {
         ps_rows_tell(e, g);

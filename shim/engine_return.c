@@ -221,7 +221,7 @@ static CUresult order_sinks(struct ps_engine *e, struct ps_tensor *const *t, uin
     for (uint32_t i = 0; i < n && r == CUDA_SUCCESS;) {
         const struct ps_sink *s = t[i]->copy->sink;
         struct ps_fence *f = s != NULL ? ps_sink_source(e, s, &pool, &on_host) : NULL;
-        if (ps_fence_wait(f, key, stream) == CUDA_SUCCESS) {
+        if (f == NULL || ps_fence_wait(f, key, stream) == CUDA_SUCCESS) {
             i++;
         } else {
             r = wait_unlocked(e, f);

@@ -326,7 +326,7 @@ SITES = [
     ("restore_waits_for_the_copy_to_the_host", "wait", "shim/sinks.c", "ps_sink_source",
      "return s->out;", "return NULL;"),
     ("restore_waits_for_its_source", "wait", "shim/engine_return.c", "order_sinks",
-     "if (ps_fence_wait(f, key, stream) == CUDA_SUCCESS) {", "if (key != 0) {"),
+     "f == NULL || ps_fence_wait(f, key, stream) == CUDA_SUCCESS", "f == NULL || key != 0"),
     ("sunk_restore_without_an_event_is_waited_for", "wait", "shim/engine_return.c", "enqueue_restore",
      "return ps_driver.cuStreamSynchronize(\n            stream);", "return CUDA_SUCCESS;"),
     ("stage_is_free_once_its_users_are_over", "wait", "shim/sinks.c", "order_stage",
