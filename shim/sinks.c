@@ -401,6 +401,28 @@ static CUresult fill_list(const struct ps_engine *e, const struct ps_stage *s, u
     return r;
 }
 
+/* Behind what the stream was given. False: nobody will know when that is over. */
+static bool record(struct ps_engine *e, CUstream stream, struct ps_fence **f_p)
+{
+    CUresult r;
+    *f_p = ps_fence_record(&e->fences, e->ctx, stream, &r);
+    if (*f_p != NULL) {
+        return true;
+    }
+    ps_count(errors, 1);
+    ps_count(host_syncs, 1);
+    return PS_TWICE(ps_driver.cuStreamSynchronize(stream));
+}
+
+/* Its list was begun, or made anew, but nothing is stashed: free behind that, which follows all that was before. */
+static void leave_list(struct ps_engine *e, struct ps_stage *stage)
+{
+    struct ps_fence *f;
+    stage->lost = !record(e, e->stash_stream, &f);
+    unref_all(e, stage->ready, READY);
+    stage->ready[0] = f;
+}
+
 struct ps_sink *ps_sink_open(struct ps_engine *e, const struct ps_group *g, uint32_t pages)
 {
     struct ps_sink *sink = choose_sink(e, g->stream_key);
@@ -412,11 +434,13 @@ struct ps_sink *ps_sink_open(struct ps_engine *e, const struct ps_group *g, uint
         leave_stage(e, stage);
     }
     CUresult r = order_stage(e, stage, e->stash_stream);
-    if (r == CUDA_SUCCESS) {
-        r = fill_list(e, stage, pages);
-    }
     if (r != CUDA_SUCCESS) {
         ps_count(errors, 1);
+        return NULL;
+    }
+    if (fill_list(e, stage, pages) != CUDA_SUCCESS) {
+        ps_count(errors, 1);
+        leave_list(e, stage);
         return NULL;
     }
     unref_all(e, &sink->out, 1);
@@ -442,19 +466,6 @@ uint64_t ps_sink_list(const struct ps_sink *s)
 static uint64_t stage_address(const struct ps_engine *e, const struct ps_stage *s)
 {
     return e->pool.base + (uint64_t)s->first_page * e->pool.page_bytes;
-}
-
-/* Behind what the stream was given. False: nobody will know when that is over. */
-static bool record(struct ps_engine *e, CUstream stream, struct ps_fence **f_p)
-{
-    CUresult r;
-    *f_p = ps_fence_record(&e->fences, e->ctx, stream, &r);
-    if (*f_p != NULL) {
-        return true;
-    }
-    ps_count(errors, 1);
-    ps_count(host_syncs, 1);
-    return PS_TWICE(ps_driver.cuStreamSynchronize(stream));
 }
 
 /* What is beyond those. */
@@ -483,7 +494,8 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
     const uint64_t key = ps_stream_key(e->ctx, m->out);
     const uint64_t bytes = (uint64_t)s->usual * e->pool.page_bytes;
     s->n_copies = n_copies;
-    if (n_copies == 0) { /* what the stage was free behind holds as before */
+    if (n_copies == 0) {
+        leave_list(e, s->stage);
         s->stage->sink = NULL;
         s->stage = NULL;
         return;

@@ -28,10 +28,10 @@ KEPT = ("kept_resident", "errors", "bytes_spilled", "limit_bytes", "limit_wanted
 
 
 class Run:
-    def __init__(self, command, demo, simcuda, *flags, job=JOB):
+    def __init__(self, command, demo, simcuda, *flags, job=JOB, settings=SETTINGS):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith("PAGEDSTASH_") and k not in ("SIMCUDA", "LD_PRELOAD", "NVTX_INJECTION64_PATH")}
-        env |= SETTINGS | {"LD_LIBRARY_PATH": simcuda, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
+        env |= settings | {"LD_LIBRARY_PATH": simcuda, "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([command, "run", f"--metrics={folder}", *flags, "--", demo, *job], env=env,
                                   capture_output=True, text=True, timeout=300)
@@ -119,6 +119,17 @@ def check_host_budget(args):
     assert run.copied_out > 0, f"{run.told}"
 
 
+def check_begun(args):
+    """A stage that was made ready, and then nothing was stashed into, is not unmapped before that is over."""
+    job = ("--steps=9", "--tokens=64", "--layers=6", "--seed=58", "--spread=0.5", "--schedule=1f1b", "--stages=3",
+           "--microbatches=6", "--stage=2", "--routing=alternating")
+    for seed in (1, 3):
+        small = {"SIMCUDA": f"mem=64M,granularity=4K,check=1,eager=0,seed={seed}", "PAGEDSTASH_MIN_BYTES": "4K",
+                 "PAGEDSTASH_PAGE_BYTES": "1K"}
+        run = Run(*args, "--cuda-budget=0", job=job, settings=small)
+        assert run.copied_out > 0, f"{run.told}"
+
+
 def check_inside(args):
     """Not by `run`, which would refuse: one line, and one of the two is left out."""
     command, demo, simcuda = args
@@ -150,6 +161,7 @@ def main():
         *((f"what_the_device_does_not_hold_is_copied_to_the_host_{name}", lambda a, job=job: check_copies(a, job))
           for name, job in COPIED_JOBS.items()),
         ("pages_and_sinks_together_keep_to_the_host_budget", check_host_budget),
+        ("a_stage_that_was_begun_for_nothing_ends_in_order", check_begun),
         ("inside_a_job_a_contradiction_is_a_line", check_inside),
     ]
     tap.run([(name, lambda test=test: test(args)) for name, test in tests])
