@@ -178,6 +178,9 @@ void ps_sinks_free(struct ps_engine *e, struct ps_sinks_memory *m, bool gone)
         idle =
             (*streams[i] == NULL || PS_TWICE(ps_driver.cuStreamSynchronize(*streams[i]))) && idle;
     }
+    for (uint32_t i = 0; i < PS_STAGES_MAX; i++) {
+        idle = idle && !m->stages[i].lost; /* what runs there may run on */
+    }
     idle = gone || idle;
     for (int i = 0; i < 2 && !gone && idle; i++) {
         if (*streams[i] != NULL) {
