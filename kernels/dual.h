@@ -52,6 +52,11 @@ __attribute__((aligned(16), may_alias));
 /* How many of the lanes below are in the ballot. */
 #    define PS_RANK(_ballot)  ((uint32_t)__popc((_ballot) & ((1u << threadIdx.x) - 1)))
 #    define PS_COUNT(_ballot) ((uint32_t)__popc(_ballot))
+/* One after the other, by all together: those lanes that say so. */
+#    define PS_EACH_LANE(_lane, _x)                                                                \
+        for (uint32_t left_ = PS_BALLOT(_x), _lane = __ffs((int)left_) - 1; left_ != 0;            \
+             left_ &= left_ - 1, _lane = __ffs((int)left_) - 1)
+#    define PS_OF_LANE(_x, _lane) __shfl_sync(~0u, (_x), (int)(_lane))
 #    define PS_YIELD()        ((void)0)
 
 /* Returns the value before. */
@@ -60,7 +65,13 @@ PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
     return atomicAdd((unsigned long long *)p, (unsigned long long)v);
 }
 
-/* The same; whoever adds later sees all that this thread did or saw before, if both add in this way. */
+/* The value after. */
+PS_DEVICE uint64_t ps_atomic_sum(uint64_t *p, uint64_t v)
+{
+    return ps_atomic_add(p, v) + v;
+}
+
+/* As ps_atomic_add; whoever adds later sees all that this thread did or saw before, if both add in this way. */
 PS_DEVICE uint64_t ps_atomic_add_ordered(uint64_t *p, uint64_t v)
 {
     unsigned long long before;
@@ -92,12 +103,21 @@ PS_DEVICE void ps_publish_u64(uint64_t *p, uint64_t v)
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"((unsigned long long)v) : "memory");
 }
 
-/* These four: device memory, not shared memory. */
+/* These five: device memory, not shared memory. */
 PS_DEVICE struct ps_vec ps_load(const struct ps_vec *p)
 {
     const ulonglong2 v = __ldca((const ulonglong2 *)p);
     const struct ps_vec w = {v.x, v.y};
     return w;
+}
+
+/* Past the first-level cache. */
+PS_DEVICE struct ps_vec ps_load_fresh(const struct ps_vec *p)
+{
+    unsigned long long x, y;
+    asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(x), "=l"(y) : "l"(p) : "memory");
+    const struct ps_vec v = {x, y};
+    return v;
 }
 
 /* Data that nobody reads again soon. */
@@ -173,6 +193,9 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 #    define PS_FIRST(_x)      ((_x) + 0) /* what a thread gives itself */
 #    define PS_RANK(_ballot)  ((void)(_ballot), 0u)
 #    define PS_COUNT(_ballot) (_ballot)
+#    define PS_EACH_LANE(_lane, _x)                                                                \
+        for (uint32_t left_ = PS_BALLOT(_x), _lane = 0; left_ != 0; left_ = 0)
+#    define PS_OF_LANE(_x, _lane) ((void)(_lane), (_x))
 /* Another block of this launch may run here. */
 #    define PS_YIELD()                                                                             \
         (ps_sim_block_->yield != NULL ? ps_sim_block_->yield(ps_sim_block_) : (void)0)
@@ -181,6 +204,14 @@ PS_DEVICE uint32_t ps_log2(uint32_t v)
 PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
 {
     return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
+
+/* GCC 12.2 at -O2 takes v for the value before, once it has added it (its pass forward-propagate): v is hidden from it. */
+PS_DEVICE uint64_t ps_atomic_sum(uint64_t *p, uint64_t v)
+{
+    uint64_t added = v;
+    __asm__("" : "+r"(added));
+    return ps_atomic_add(p, v) + added;
 }
 
 PS_DEVICE uint64_t ps_atomic_add_ordered(uint64_t *p, uint64_t v)
@@ -204,6 +235,11 @@ PS_DEVICE void ps_publish_u64(uint64_t *p, uint64_t v)
 }
 
 PS_DEVICE struct ps_vec ps_load(const struct ps_vec *p)
+{
+    return *p;
+}
+
+PS_DEVICE struct ps_vec ps_load_fresh(const struct ps_vec *p)
 {
     return *p;
 }

@@ -203,12 +203,13 @@ static struct geometry shape_batch(struct ps_batch *b, const struct ps_shape *sh
 
     ps_assert(shape->n_slots >= 2 && shape->n_slots <= PS_CHUNKS_MAX);
     b->unit_shift = log2_of(unit);
-    b->chunk_shift = log2_of(chunk);
-    b->n_slots = (uint8_t)shape->n_slots;
+    b->ring.chunk_shift = log2_of(chunk);
+    b->ring.n_slots = (uint8_t)shape->n_slots;
     for (uint32_t i = 0; i < b->n_items; i++) {
         b->first_page[i] = first;
         first += (uint32_t)ps_batch_item_pages(b, &b->items[i]);
     }
+    b->n_pages = first;
     const uint64_t n_units = n_pages << (log2_of(page) - b->unit_shift);
     const uint64_t most = shape->n_blocks != 0 ? shape->n_blocks : INT32_MAX;
     const uint32_t ring = chunk * shape->n_slots;

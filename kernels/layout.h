@@ -14,7 +14,7 @@
  *     events: slots are written and fenced, then tail is published by the last thread.
  *   - n_free: what is added to it has been published; a stash subtracts before it takes.
  *   - tail - head = n_free = pages free between launches; equals the capacity when nothing is out.
- * The ring has n_slots = a power of two >= the largest capacity the pool can ever have.
+ * The ring has n_slots = a power of two, at least 4, >= the largest capacity the pool can ever have.
  *
  * Where there are host pages, a page to be stored takes a device page if one is free at that moment: whoever
  * subtracts from n_free and found more than nothing has one, and sees what those who gave it did; whoever found
@@ -22,9 +22,9 @@
  * and the pages of both parts that the host knows to be free (policy/budget.h) are enough whatever is given meanwhile.
  *
  * Without host pages a stash asks nothing: the host knows that as many pages are free as the batch has, so page i of
- * the batch has the i-th free page at hand from the start. The last block to end moves the numbers of those that were
- * not needed behind those that were (marked PS_SLOT_UNUSED until then), and then the head: slots from the head on up to
- * the number of the batch's pages are the running stash's own.
+ * the batch has the i-th free page at hand from the start. The numbers of those that were not needed gather behind the
+ * ring; the last block to end puts them behind those that were, and moves the head: slots from the head on up to the
+ * number of the batch's pages are the running stash's own.
  *
  * Counted rows: where `rows` of an item is set, a number in device memory says how many rows of the tensor hold data;
  * they lie at its front. Trusted, pages wholly beyond them are "dead": neither read nor stored nor brought back. Not
@@ -42,7 +42,6 @@
 #define PS_PAGE_UNIFORM   UINT32_MAX
 #define PS_PAGE_DEAD      (UINT32_MAX - 1) /* beyond the rows there are: what it holds is no matter */
 #define PS_PAGE_HOST      0x80000000u      /* bit of the number of a page in host memory */
-#define PS_SLOT_UNUSED    0x40000000u      /* bit of a slot, while a stash runs */
 #define PS_PAGE_BYTES_MIN 512
 #define PS_PARTS_MAX                                                                               \
     32 /* units of a page; a stash that looks for host pages or beyond rows has one */
@@ -66,7 +65,9 @@ struct ps_free_list {
     uint64_t n_slots;
     /* In the device pages' list: blocks of the running stash that have finished << 32 | pages they stored; else 0. */
     uint64_t done;
-    uint32_t *slots; /* uint32_t[n_slots] in device memory */
+    uint32_t *slots; /* uint32_t[2 * n_slots] in device memory; the ring is the first half */
+    /* Of the running stash: page numbers that it has put into the second half, from its start on. Else 0. */
+    uint64_t n_spare;
 };
 
 /* What one stash of one tensor stored: one aligned 64-bit word, so that it is read whole. */
@@ -134,6 +135,12 @@ struct ps_batch_item {
     uint32_t outcome;  /* not trusted: number of its site's; no other item of the batch has it */
 };
 
+/* Of a launch, which kernels.c fills in. */
+struct ps_ring {
+    uint8_t chunk_shift; /* log2 of what is loaded at once: at most a unit */
+    uint8_t n_slots;     /* chunks that a block has in flight: 2 to PS_CHUNKS_MAX */
+};
+
 struct ps_batch {
     uint64_t pool;        /* base address of the device pages */
     uint64_t host_pieces; /* uint64_t[] in device memory: addresses of the pieces of host pages */
@@ -144,12 +151,13 @@ struct ps_batch {
     uint32_t n_items;
     uint32_t host_shift; /* log2 of the pages of a piece */
     /* Of a launch of stash or restore, which kernels.c fills in: units are what a block moves at a time. */
-    uint8_t unit_shift;  /* log2 of a unit's bytes: a page, or down to 1/PS_PARTS_MAX of one */
-    uint8_t chunk_shift; /* log2 of what is loaded at once: at most a unit */
-    uint8_t n_slots;     /* chunks that a block has in flight: 2 to PS_CHUNKS_MAX */
+    uint8_t unit_shift; /* log2 of a unit's bytes: a page, or down to 1/PS_PARTS_MAX of one */
     uint8_t pad;
+    struct ps_ring ring;
+    uint32_t n_pages;
+    uint32_t first_page[PS_BATCH_MAX]; /* pages of the items before; close to what is read first */
+    uint32_t pad2;
     struct ps_batch_item items[PS_BATCH_MAX];
-    uint32_t first_page[PS_BATCH_MAX]; /* pages of the items before; of a launch as well */
 };
 
 static inline uint64_t ps_batch_item_pages(const struct ps_batch *b,
@@ -195,10 +203,10 @@ static_assert(sizeof(struct ps_page_entry) == 32, "page entries are 32 bytes");
 static_assert(offsetof(struct ps_page_entry, state) == 8 &&
                   offsetof(struct ps_page_entry, word) == 16,
               "the word is aligned like a vector");
-static_assert(sizeof(struct ps_free_list) == 48, "six words");
+static_assert(sizeof(struct ps_free_list) == 56, "seven words");
 static_assert(sizeof(struct ps_row_outcome) == 64, "no padding");
 static_assert(sizeof(struct ps_batch_item) == 80, "no padding");
-static_assert(offsetof(struct ps_batch, items) == 56, "no padding");
+static_assert(offsetof(struct ps_batch, items) == 256, "no padding");
 static_assert(sizeof(struct ps_shift) == 48, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 

@@ -15,7 +15,7 @@
 #include "kernels/layout.h"
 
 struct pipe {
-    const struct ps_batch *b;      /* how many slots, how large: read where they are needed */
+    const struct ps_ring *ring;    /* read where it is needed */
     uint32_t load_slot, take_slot; /* of the next chunk either way */
     uint32_t parity;               /* of take_slot's barrier */
 #ifndef __CUDACC__
@@ -25,12 +25,12 @@ struct pipe {
 
 PS_DEVICE uint32_t pipe_next(const struct pipe *p, uint32_t slot)
 {
-    return slot + 1 == p->b->n_slots ? 0 : slot + 1;
+    return slot + 1 == p->ring->n_slots ? 0 : slot + 1;
 }
 
 PS_DEVICE uint32_t pipe_chunk_bytes(const struct pipe *p)
 {
-    return 1u << p->b->chunk_shift;
+    return 1u << p->ring->chunk_shift;
 }
 
 #ifdef __CUDACC__
@@ -44,7 +44,7 @@ PS_DEVICE uint32_t pipe_shared(const void *p)
 
 PS_DEVICE struct ps_vec *pipe_slot(const struct pipe *p, uint32_t slot)
 {
-    return pipe_memory + ((slot << p->b->chunk_shift) / 16);
+    return pipe_memory + ((slot << p->ring->chunk_shift) / 16);
 }
 
 /* The chunk waited for. */
@@ -72,7 +72,7 @@ PS_DEVICE void pipe_init(struct pipe *p)
 {
     if (PS_THREAD == 0) {
         PS_NO_UNROLL
-        for (uint32_t i = 0; i < p->b->n_slots; i++) {
+        for (uint32_t i = 0; i < p->ring->n_slots; i++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(pipe_shared(&pipe_full[i]))
                          : "memory");
         }
@@ -194,9 +194,9 @@ PS_DEVICE void pipe_load_none(struct pipe *p)
 /* How many groups may be left must be known at compile time. */
 PS_DEVICE void pipe_wait(const struct pipe *p)
 {
-    if (p->b->n_slots >= 8) {
+    if (p->ring->n_slots >= 8) {
         asm volatile("cp.async.wait_group 6;" ::: "memory");
-    } else if (p->b->n_slots >= 4) {
+    } else if (p->ring->n_slots >= 4) {
         asm volatile("cp.async.wait_group 2;" ::: "memory");
     } else {
         asm volatile("cp.async.wait_group 0;" ::: "memory");

@@ -75,11 +75,17 @@ PS_DEVICE bool is_written(struct ps_row_outcome *o, int fill, struct ps_vec word
     return same;
 }
 
+/* Is what lies beyond its rows looked at? */
+PS_DEVICE bool looks_beyond(const struct ps_batch_item *item)
+{
+    return item->rows != 0 && (item->rows_kind & PS_ROWS_TRUSTED) == 0;
+}
+
 /* All lanes. A page that is not trusted, in one unit, and reaches beyond the rows: has the job written there? */
 PS_DEVICE void look_beyond(const struct ps_batch *b, const struct unit *u)
 {
     const struct ps_batch_item *item = &b->items[u->item];
-    if (item->rows == 0 || (item->rows_kind & PS_ROWS_TRUSTED) != 0 || u->kind != UNIT_MOVE) {
+    if (!looks_beyond(item) || u->kind != UNIT_MOVE) {
         return;
     }
     /* All by lane 0's count, whatever becomes of it. */
@@ -145,25 +151,32 @@ PS_DEVICE uint32_t take_page(struct ps_free_list *list)
 #define DEAD                 (UINT64_C(1) << 48)
 #define COUNT_OF(_s, _count) ((uint32_t)((_s) / (_count)) & 0xff)
 
-/* One lane. One more page of the item is what it is going to be; the last tells the host. */
-PS_DEVICE void page_done(const struct ps_batch *b, const struct unit *u, bool on_device,
-                         bool on_host)
+/* One lane. One more page of the item is what it is going to be. What its count has come to. */
+PS_DEVICE uint64_t count_page(const struct ps_batch *b, const struct unit *u, bool on_device,
+                              bool on_host)
+{
+    uint64_t *const counts = (uint64_t *)ps_address(b->items[u->item].counts);
+    const uint64_t one = (UINT64_C(1) << 32) + on_device;
+    if (on_host) {
+        ps_atomic_add(&counts[1], 1);
+    }
+    /* What was added to the second, by whichever lane, comes before. */
+    if (on_host || looks_beyond(&b->items[u->item])) {
+        PS_FENCE();
+    }
+    return ps_atomic_sum(&counts[0], one);
+}
+
+/* One lane: a tensor's count has come to `done`, 0 if it has not moved. The last page's tells the host. */
+PS_DEVICE void tell_host(const struct ps_batch *b, const struct unit *u, uint64_t done)
 {
     const struct ps_batch_item *item = &b->items[u->item];
     uint64_t *const counts = (uint64_t *)ps_address(item->counts);
-    const bool two =
-        b->host_list != 0 || (item->rows != 0 && (item->rows_kind & PS_ROWS_TRUSTED) == 0);
-    if (on_host) {
-        ps_atomic_add(&counts[1], 1);
-        PS_FENCE();
-    }
-    const uint64_t done = ps_atomic_add(&counts[0], (UINT64_C(1) << 32) + on_device) +
-                          (UINT64_C(1) << 32) + on_device;
-    if (done >> 32 != n_pages_of(b, u->item)) {
+    if (done == 0 || done >> 32 != n_pages_of(b, u->item)) {
         return;
     }
     uint64_t more = 0;
-    if (two) {
+    if (b->host_list != 0 || looks_beyond(item)) {
         PS_FENCE();
         more = ps_load_u64(&counts[1]);
         counts[1] = 0;
@@ -172,46 +185,6 @@ PS_DEVICE void page_done(const struct ps_batch *b, const struct unit *u, bool on
     /* Nobody reads it before the launch has ended. */
     *(uint64_t *)ps_address(item->ledger) = PS_LEDGER(item->seq, done & UINT32_MAX, more % BEYOND) |
                                             (more >= BEYOND ? PS_LEDGER_BEYOND : 0);
-}
-
-/* One lane. The page at hand is not needed. */
-PS_DEVICE void leave_free(const struct ps_batch *b, const struct shared *s, const struct unit *u)
-{
-    if (b->host_list == 0) {
-        uint32_t *const slot = slot_of(b, s->head + u->number);
-        *slot = ps_load_u32(slot) | PS_SLOT_UNUSED;
-    }
-    page_done(b, u, false, false);
-}
-
-/* One lane. Nothing of the page was looked at, so nothing is known of it. */
-PS_DEVICE void set_dead(const struct ps_batch *b, const struct shared *s, const struct unit *u)
-{
-    entry_of(u)->page = PS_PAGE_DEAD;
-    flag_page(b, u, true);
-    leave_free(b, s, u);
-}
-
-PS_DEVICE void set_uniform(const struct ps_batch *b, const struct shared *s, const struct unit *u,
-                           struct ps_vec word)
-{
-    struct ps_page_entry *const entry = entry_of(u);
-    entry->page = PS_PAGE_UNIFORM;
-    entry->word[0] = word.x;
-    entry->word[1] = word.y;
-    flag_page(b, u, (word.x | word.y) != 0);
-    leave_free(b, s, u);
-}
-
-/* One lane. */
-PS_DEVICE void set_stored(const struct ps_batch *b, struct shared *s, const struct unit *u,
-                          uint32_t page)
-{
-    s->stored++;
-    const bool on_host = (page & PS_PAGE_HOST) != 0;
-    entry_of(u)->page = page;
-    flag_page(b, u, true);
-    page_done(b, u, !on_host, on_host);
 }
 
 /* The number of the page at hand. */
@@ -225,10 +198,61 @@ PS_DEVICE struct ps_vec page_word(const struct ps_batch *b, const struct unit *u
     return ps_load((const struct ps_vec *)ps_address(u->data - part_offset(b, u)));
 }
 
-/* All lanes: the units of the page that are not stored, one word each, follow the others. */
-PS_DEVICE void fill_parts(const struct ps_batch *b, const struct unit *u, uint32_t parts,
-                          struct ps_vec word)
+/* ---- units at their end ---- */
+
+/*
+ * Units wait until so many are at their end, and are settled together, a lane each: what one asks of memory takes as
+ * long as what all ask. UNITS holds them: what is looked up at once, the ring's, and these.
+ */
+#define SETTLED ((PS_LANES + 1) / 2)
+static_assert(32 + PS_CHUNKS_MAX + (32 + 1) / 2 <= UNITS, "no unit is overwritten that waits");
+
+/* One lane: what a page has become; `word`: if it is uniform. */
+PS_DEVICE void set_entry(const struct ps_batch *b, const struct unit *u, uint32_t page,
+                         struct ps_vec word)
 {
+    struct ps_page_entry *const entry = entry_of(b, u);
+    bool flag = true;
+    entry->page = page;
+    if (page == PS_PAGE_UNIFORM) {
+        entry->word[0] = word.x;
+        entry->word[1] = word.y;
+        flag = (word.x | word.y) != 0;
+    }
+    flag_page(b, u, flag);
+}
+
+/* All lanes: the pages at hand that some do not need. */
+PS_DEVICE void spare(const struct ps_batch *b, struct shared *s, const struct unit *u, bool is)
+{
+    struct ps_free_list *const list = list_of(b);
+    const uint32_t all = PS_BALLOT(is);
+    uint64_t at = 0;
+    if (all == 0) {
+        return;
+    }
+    if (PS_THREAD == 0) {
+        at = ps_atomic_add(&list->n_spare, PS_COUNT(all));
+        s->spared = true;
+    }
+    at = PS_FIRST(at);
+    if (is) {
+        list->slots[list->n_slots + at + PS_RANK(all)] = page_at_hand(b, u);
+    }
+}
+
+PS_DEVICE void note_stored(struct shared *s, bool is)
+{
+    const uint32_t all = PS_BALLOT(is);
+    if (PS_THREAD == 0) {
+        s->stored += PS_COUNT(all);
+    }
+}
+
+/* All lanes: the units of the page that are not stored, one word each, follow the others. */
+PS_DEVICE void fill_parts(const struct ps_batch *b, const struct unit *u, uint32_t parts)
+{
+    const struct ps_vec word = page_word(b, u);
     const uint64_t page = u->pool - part_offset(b, u);
     const uint64_t left = b->items[u->item].bytes - ((uint64_t)u->page << ps_log2(b->page_bytes));
     PS_NO_UNROLL
@@ -241,166 +265,108 @@ PS_DEVICE void fill_parts(const struct ps_batch *b, const struct unit *u, uint32
     }
 }
 
-/* All lanes. The unit has come to `what`; the last of its page sees what became of the others. */
-PS_DEVICE void leave_page(const struct ps_batch *b, struct shared *s, const struct unit *u,
-                          uint64_t what)
+/* One lane. What the unit adds to the state of its page; *word_p: of the page, if that is uniform. */
+PS_DEVICE uint64_t come_to(const struct ps_batch *b, const struct unit *u, struct ps_vec *word_p)
 {
-    struct ps_page_entry *const entry = entry_of(u);
-    uint64_t state = what + LEFT;
-    if (PS_THREAD == 0) {
-        state += ps_atomic_add(&entry->state, state);
+    if (u->kind != UNIT_MOVE) {
+        return LEFT + (u->kind == UNIT_DEAD ? DEAD : STORED);
     }
-    state = PS_FIRST(state);
-    if (COUNT_OF(state, LEFT) != u->n_parts) {
-        return;
-    }
-    const bool stored = COUNT_OF(state, STORED) != 0;
-    if (PS_THREAD == 0) {
-        entry->state = 0;
-    }
-    if (COUNT_OF(state, DEAD) == u->n_parts) {
-        if (PS_THREAD == 0) {
-            set_dead(b, s, u);
-        }
-        return;
-    }
-    const struct ps_vec word = page_word(b, u);
-    if (stored) {
-        fill_parts(b, u, (uint32_t)state, word);
-    }
-    if (PS_THREAD == 0 && stored) {
-        set_stored(b, s, u, page_at_hand(b, u));
-    } else if (PS_THREAD == 0) {
-        set_uniform(b, s, u, word);
-    }
+    *word_p = u->n_parts > 1 ? page_word(b, u) : u->word;
+    return LEFT + (differs(u->word, *word_p) ? STORED : UINT64_C(1) << u->part);
 }
 
-/* All lanes: a unit at its end. */
-PS_DEVICE void leave_unit(const struct ps_batch *b, struct shared *s, const struct unit *u,
-                          bool found)
+/*
+ * All lanes: a batch of units that are at their end, of those before `end`. Returns what this lane's tensor's count has
+ * come to, if its page is done now; else 0.
+ */
+PS_DEVICE uint64_t settle(const struct ps_batch *b, struct shared *s, uint32_t end)
 {
-    if (u->n_parts > 1) {
-        uint64_t what = u->kind == UNIT_DEAD ? DEAD : STORED;
-        if (what == STORED && !found) {
-            if (differs(s->word, page_word(b, u))) {
-                fill(u->pool, u->bytes, s->word);
-            } else {
-                what = UINT64_C(1) << u->part;
-            }
-        }
-        leave_page(b, s, u, what);
-    } else if (PS_THREAD == 0) {
-        if (u->kind == UNIT_DEAD) {
-            set_dead(b, s, u);
-        } else if (!found) {
-            set_uniform(b, s, u, s->word);
-        } else if (b->host_list == 0) {
-            set_stored(b, s, u, page_at_hand(b, u));
-        }
+    const struct unit *const u = &s->units[(s->settled + PS_THREAD) % UNITS];
+    struct ps_vec word = {0, 0};
+    uint64_t state = 0;
+    /* Where pages are claimed one by one, it was settled when it was. */
+    const bool waits = s->settled + PS_THREAD < end && u->kind != UNIT_NONE &&
+                       (u->kind != UNIT_STORED || b->host_list == 0);
+    if (waits) {
+        state = come_to(b, u, &word);
     }
+    PS_EACH_LANE(lane, waits && u->kind == UNIT_MOVE && COUNT_OF(state, STORED) != 0)
+    {
+        const struct unit *const v = &s->units[(s->settled + lane) % UNITS];
+        fill(v->pool, v->bytes, v->word);
+    }
+    if (waits && u->n_parts > 1) {
+        state = ps_atomic_sum(&entry_of(b, u)->state, state);
+    }
+    const bool is_last = waits && COUNT_OF(state, LEFT) == u->n_parts;
+    const bool stored = is_last && COUNT_OF(state, STORED) != 0;
+    PS_EACH_LANE(lane, stored && (uint32_t)state != 0)
+    {
+        fill_parts(b, &s->units[(s->settled + lane) % UNITS], PS_OF_LANE((uint32_t)state, lane));
+    }
+    uint64_t done = 0;
+    if (is_last) {
+        if (u->n_parts > 1) {
+            entry_of(b, u)->state = 0;
+        }
+        set_entry(b, u,
+                  stored                                ? page_at_hand(b, u)
+                  : COUNT_OF(state, DEAD) == u->n_parts ? PS_PAGE_DEAD
+                                                        : PS_PAGE_UNIFORM,
+                  word);
+        done = count_page(b, u, stored, false);
+    }
+    if (b->host_list == 0) {
+        spare(b, s, u, is_last && !stored);
+        note_stored(s, stored);
+    }
+    return done;
 }
 
 /* ---- the list ---- */
 
-#ifdef __CUDACC__
-#    define TILE 1024u
-/* Behind the last chunk the ring is free. */
-#    define TILE_MEMORY(_name) uint32_t *const _name = (uint32_t *)pipe_memory
-#else
-#    define TILE               8u
-#    define TILE_MEMORY(_name) uint32_t _name[2 * TILE]
-#endif
+#define GATHERED 2 /* loads of four numbers that a lane has in flight */
 
-/*
- * All lanes. Of the slots at hand from `from` on, at most a tile and below `end`: those that are (not) marked. Marks
- * are taken off where that is not what is sought. How many.
- */
-PS_DEVICE uint32_t gather(const struct ps_batch *b, const struct shared *s, uint32_t from,
-                          uint32_t end, bool marked, uint32_t *found)
+/* One lane: four numbers, of which so many count, from that place on; a ring has less than 2^32. */
+PS_DEVICE void put_slots(struct ps_free_list *list, uint32_t at, uint32_t n, struct ps_vec four)
 {
-    uint32_t n = 0;
-    PS_NO_UNROLL
-    for (uint32_t base = from; base < from + TILE; base += AHEAD * PS_LANES) {
-        uint32_t v[AHEAD];
-        PS_UNROLL
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint32_t at = base + k * PS_LANES + PS_THREAD;
-            v[k] = at < end ? ps_load_u32(slot_of(b, s->head + at)) : 0;
-        }
-        PS_UNROLL
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint32_t at = base + k * PS_LANES + PS_THREAD;
-            const bool is = at < end && ((v[k] & PS_SLOT_UNUSED) != 0) == marked;
-            const uint32_t all = PS_BALLOT(is);
-            if (is) {
-                found[n + PS_RANK(all)] = at;
-            } else if (at < end && !marked) {
-                *slot_of(b, s->head + at) = v[k] & ~PS_SLOT_UNUSED;
-            }
-            n += PS_COUNT(all);
+    const uint64_t half[2] = {four.x, four.y};
+    const uint32_t mask = (uint32_t)list->n_slots - 1;
+    PS_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i < n) {
+            list->slots[(at + i) & mask] = (uint32_t)(half[i / 2] >> 32 * (i % 2));
         }
     }
-    PS_SYNC_WARP();
-    return n;
-}
-
-/* A walk over the slots at hand [at, end), a tile at a time. */
-struct walk {
-    uint32_t at, end;
-    uint32_t next, n; /* of the positions found */
-};
-
-PS_DEVICE bool walk_on(const struct ps_batch *b, const struct shared *s, struct walk *w,
-                       bool marked, uint32_t *found)
-{
-    while (w->next == w->n && w->at < w->end) {
-        w->n = gather(b, s, w->at, w->end, marked, found);
-        w->next = 0;
-        w->at = w->end - w->at < TILE ? w->end : w->at + TILE;
-    }
-    return w->next < w->n;
 }
 
 /*
- * All lanes of the last block. Of the slots at hand those below `used` shall be gone: free numbers there take the place
- * of taken ones behind. There are as many of either.
+ * All lanes of the last block of a stash: so many of the pages at hand are gone. The others' numbers take the places
+ * behind.
  */
-PS_DEVICE void close_ranks(const struct ps_batch *b, const struct shared *s, uint32_t used,
-                           uint32_t end)
-{
-    TILE_MEMORY(memory);
-    struct walk gaps = {0, used, 0, 0};
-    struct walk taken = {used, end, 0, 0};
-    PS_NO_UNROLL
-    while (walk_on(b, s, &gaps, true, memory) && walk_on(b, s, &taken, false, memory + TILE)) {
-        const uint32_t n_gaps = gaps.n - gaps.next;
-        const uint32_t n_taken = taken.n - taken.next;
-        const uint32_t n = n_gaps < n_taken ? n_gaps : n_taken;
-        PS_NO_UNROLL
-        for (uint32_t i = PS_THREAD; i < n; i += PS_LANES) {
-            const uint32_t number =
-                ps_load_u32(slot_of(b, s->head + memory[gaps.next + i])) & ~PS_SLOT_UNUSED;
-            *slot_of(b, s->head + memory[TILE + taken.next + i]) = number;
-        }
-        gaps.next += n;
-        taken.next += n;
-        PS_SYNC_WARP();
-    }
-    taken.next = taken.n;
-    (void)walk_on(b, s, &taken, false, memory + TILE); /* the rest of the marks */
-}
-
-/* All lanes of the last block of a stash: so many pages of the list are gone. */
 PS_DEVICE void end_list(const struct ps_batch *b, const struct shared *s, uint32_t stored)
 {
     struct ps_free_list *const list = list_of(b);
-    if (stored < n_pages_all(b)) {
-        PS_FENCE();
-        close_ranks(b, s, stored, n_pages_all(b));
-        PS_SYNC_WARP();
+    const uint32_t n = b->n_pages - stored;
+    const struct ps_vec *const spare = (const struct ps_vec *)(list->slots + list->n_slots);
+    PS_FENCE(); /* behind what other blocks did before they were done */
+    PS_NO_UNROLL
+    for (uint32_t base = 0; base < n; base += GATHERED * 4 * PS_LANES) {
+        struct ps_vec v[GATHERED];
+        PS_UNROLL
+        for (uint32_t k = 0; k < GATHERED; k++) {
+            const uint32_t at = base + (k * PS_LANES + PS_THREAD) * 4;
+            v[k] = ps_load_fresh(&spare[at < n ? at / 4 : 0]);
+        }
+        PS_UNROLL
+        for (uint32_t k = 0; k < GATHERED; k++) {
+            const uint32_t at = base + (k * PS_LANES + PS_THREAD) * 4;
+            put_slots(list, (uint32_t)s->head + stored + at, at < n ? n - at : 0, v[k]);
+        }
     }
     if (PS_THREAD == 0) {
         list->done = 0;
+        list->n_spare = 0;
         list->head = s->head + stored;
         ps_atomic_add(&list->n_free, 0 - (uint64_t)stored);
     }

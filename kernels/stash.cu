@@ -17,14 +17,31 @@
 #define CLEAN_MAX 1024 /* threads of a block of ps_clean, at most */
 
 /* All lanes: the page of a unit that needs one and has none at hand, which is all of the page. */
-PS_DEVICE void own_page(const struct ps_batch *b, struct shared *s, struct unit *u)
+PS_DEVICE void own_page(const struct ps_batch *b, struct unit *u)
 {
     if (PS_THREAD == 0) {
         const uint32_t page = take_page(choose_list(b));
+        const bool on_host = (page & PS_PAGE_HOST) != 0;
+        const struct ps_vec none = {0, 0};
         u->pool = page_address(b, page);
-        set_stored(b, s, u, page);
+        set_entry(b, u, page, none);
+        tell_host(b, u, count_page(b, u, !on_host, on_host));
     }
     PS_SYNC_WARP();
+}
+
+/* All lanes, at the end: this block is done with the list of device pages. */
+PS_DEVICE void leave_list(const struct ps_batch *b, struct shared *s)
+{
+    PS_SYNC_WARP();
+    if (PS_THREAD == 0) {
+        const uint64_t mine = UINT64_C(1) << 32 | s->stored;
+        /* The numbers of pages that are not needed come before. */
+        if (s->spared) {
+            PS_FENCE();
+        }
+        s->all = ps_atomic_sum(&list_of(b)->done, mine);
+    }
 }
 
 /* Scans, stores what is not uniform, fills the tables. */
@@ -35,7 +52,6 @@ PS_THIN_KERNEL1(ps_stash, struct ps_batch, batch)
     struct pipe p;
     struct feed f = {(uint32_t)PS_BLOCK, (uint32_t)PS_N_BLOCKS, 0, 0};
     uint32_t offset = 0;
-    bool found = false; /* data, in the unit at hand */
 
     if (PS_THREAD == 0) {
         s.head = ps_load_u64(&list_of(b)->head);
@@ -44,7 +60,7 @@ PS_THIN_KERNEL1(ps_stash, struct ps_batch, batch)
     start_stash(b, &s, &p, &f);
     for (uint32_t i = 0; i < s.end;) {
         struct unit *const u = &s.units[i % UNITS];
-        const uint32_t left = u->kind == UNIT_MOVE ? u->bytes - offset : 0;
+        const uint32_t left = left_of(u, offset);
         const uint32_t n = left < pipe_chunk_bytes(&p) ? left : pipe_chunk_bytes(&p);
         const struct ps_vec *const chunk = pipe_chunk(&p);
 
@@ -52,56 +68,60 @@ PS_THIN_KERNEL1(ps_stash, struct ps_batch, batch)
         if (offset == 0) {
             PS_YIELD();
             look_beyond(b, u);
-            found = false;
             if (PS_THREAD == 0 && n != 0) {
-                s.word = chunk[0];
+                u->word = chunk[0];
             }
             PS_SYNC_WARP();
         }
-        if (!found && n != 0 && !chunk_is_uniform(chunk, n / 16, s.word)) {
-            found = true;
+        if (u->kind == UNIT_MOVE && n != 0 && !chunk_is_uniform(chunk, n / 16, u->word)) {
             if (b->host_list != 0) {
                 PS_YIELD();
-                own_page(b, &s, u);
+                own_page(b, u);
             }
-            fill(u->pool, offset, s.word);
+            fill(u->pool, offset, u->word);
+            PS_SYNC_WARP();
+            if (PS_THREAD == 0) {
+                u->kind = UNIT_STORED;
+            }
+            PS_SYNC_WARP();
         }
-        if (found && b->host_list != 0) {
+        if (u->kind == UNIT_STORED && b->host_list != 0) {
             pipe_store_lanes(&p, u->pool + offset, n);
-        } else if (found) {
+        } else if (u->kind == UNIT_STORED) {
             pipe_store(&p, u->pool + offset, n);
         }
         pipe_done(&p);
         feed_stash(b, &s, &p, &f, true);
         offset += n;
-        if (n == left) {
+        if (n < left) {
+            continue;
+        }
+        offset = 0;
+        i++;
+        if (i - s.settled == SETTLED || i == s.end) {
             PS_YIELD();
-            if (u->kind != UNIT_NONE) {
-                leave_unit(b, &s, u, found);
+            const uint64_t done = settle(b, &s, i);
+            PS_YIELD();
+            if (i == s.end && b->host_list == 0) {
+                leave_list(b, &s);
             }
-            offset = 0;
-            found = false;
-            i++;
+            tell_host(b, &s.units[(s.settled + PS_THREAD) % UNITS], done);
+            PS_SYNC_WARP();
+            if (PS_THREAD == 0) {
+                s.settled = i;
+            }
+            PS_SYNC_WARP();
         }
     }
     pipe_end();
     if (f.block == 0) {
         end_empty(b);
     }
-    if (b->host_list != 0) {
-        return;
-    }
-    PS_YIELD();
-    uint64_t done = 0;
-    if (PS_THREAD == 0) {
-        done = UINT64_C(1) << 32 | s.stored;
-        /* The marks of pages that are not needed come before. */
-        PS_FENCE();
-        done += ps_atomic_add(&list_of(b)->done, done);
-    }
-    done = PS_FIRST(done);
-    if (done >> 32 == f.n_blocks) {
-        end_list(b, &s, (uint32_t)done);
+    /* Blocks without units are not counted. */
+    const uint32_t n_units = n_units_all(b);
+    if (s.all != 0 && s.all >> 32 == (n_units < f.n_blocks ? n_units : f.n_blocks)) {
+        PS_YIELD();
+        end_list(b, &s, (uint32_t)s.all);
     }
 }
 
@@ -116,7 +136,7 @@ PS_THIN_KERNEL1(ps_restore, struct ps_batch, batch)
 
     feed_init(b, &s, &f, &p);
     PS_NO_UNROLL
-    for (uint32_t i = 0; i + 1 < b->n_slots; i++) {
+    for (uint32_t i = 0; i + 1 < b->ring.n_slots; i++) {
         feed_restore(b, &s, &p, &f);
     }
     for (uint32_t i = 0; i < s.end;) {
@@ -129,7 +149,7 @@ PS_THIN_KERNEL1(ps_restore, struct ps_batch, batch)
         }
         pipe_wait(&p);
         if (u->kind == UNIT_FILL || (u->kind == UNIT_COMPARE && n != 0)) {
-            const struct ps_page_entry *const entry = entry_of(u);
+            const struct ps_page_entry *const entry = entry_of(b, u);
             const struct ps_vec word = {entry->word[0], entry->word[1]};
             if (u->kind == UNIT_FILL) {
                 pipe_fill(&p, u->data, u->bytes, word);

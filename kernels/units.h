@@ -11,7 +11,7 @@
 #include "kernels/pipe.h"
 
 #define UNITS                                                                                      \
-    64 /* that a block knows at a time: more than a warp looks up at once and a ring holds */
+    64 /* that a block knows at a time: what a warp looks up, a ring holds, and waits to be settled */
 
 PS_DEVICE struct ps_vec vec_of(uint32_t word)
 {
@@ -29,28 +29,30 @@ enum unit_kind {
     UNIT_NONE, /* nothing is read or written: behind the item's end, dead, or known to be zero */
     UNIT_DEAD, /* stash: beyond the rows */
     UNIT_MOVE,
+    UNIT_STORED,  /* stash: the same, once it has turned out to be more than one word */
     UNIT_FILL,    /* restore: of the entry's word */
     UNIT_COMPARE, /* restore: the same, where it is anything else */
 };
 
 struct unit {
-    uint64_t data;   /* in the tensor */
-    uint64_t pool;   /* in the pool; 0: not known yet */
-    uint64_t entry;  /* of its page */
-    uint32_t bytes;  /* to move or fill */
-    uint32_t poison; /* to overwrite behind them */
-    uint32_t page;   /* of its item */
-    uint32_t number; /* of its page in the batch */
+    struct ps_vec word; /* stash: what it is made of, so far */
+    uint64_t data;      /* in the tensor */
+    uint64_t pool;      /* in the pool; 0: not known yet */
+    uint32_t bytes;     /* to move or fill */
+    uint32_t poison;    /* to overwrite behind them */
+    uint32_t page;      /* of its item */
     uint8_t item, part, n_parts, kind;
 };
 
 /* What a block's lanes share. */
 struct shared {
     struct unit units[UNITS];
-    struct ps_vec word; /* what the unit at hand is made of, so far */
-    uint64_t head;      /* of the list, when the launch began */
-    uint32_t end;       /* units of the block */
-    uint32_t stored;    /* pages, of the list */
+    uint64_t head;    /* of the list, when the launch began */
+    uint64_t all;     /* at the end: blocks that are << 32 | pages that they have stored */
+    uint32_t end;     /* units of the block */
+    uint32_t settled; /* of them, */
+    uint32_t stored;  /* pages that they brought to the list's end */
+    bool spared;      /* and some were not needed */
 };
 
 /* The units of this block, numbered from 0. */
@@ -65,9 +67,15 @@ PS_DEVICE struct ps_free_list *list_of(const struct ps_batch *b)
     return (struct ps_free_list *)ps_address(b->free_list);
 }
 
-PS_DEVICE struct ps_page_entry *entry_of(const struct unit *u)
+PS_DEVICE struct ps_page_entry *entry_of(const struct ps_batch *b, const struct unit *u)
 {
-    return (struct ps_page_entry *)ps_address(u->entry);
+    return (struct ps_page_entry *)ps_address(b->items[u->item].table) + u->page;
+}
+
+/* Of its page in the batch. */
+PS_DEVICE uint32_t number_of(const struct ps_batch *b, const struct unit *u)
+{
+    return b->first_page[u->item] + u->page;
 }
 
 PS_DEVICE uint32_t part_offset(const struct ps_batch *b, const struct unit *u)
@@ -100,10 +108,9 @@ PS_DEVICE uint32_t n_pages_of(const struct ps_batch *b, uint32_t item)
     return (uint32_t)((b->items[item].bytes + b->page_bytes - 1) >> ps_log2(b->page_bytes));
 }
 
-/* Pages of the batch. */
-PS_DEVICE uint32_t n_pages_all(const struct ps_batch *b)
+PS_DEVICE uint32_t n_units_all(const struct ps_batch *b)
 {
-    return b->first_page[b->n_items - 1] + n_pages_of(b, b->n_items - 1);
+    return b->n_pages << (ps_log2(b->page_bytes) - b->unit_shift);
 }
 
 /* The item of that page of the batch: the last that does not begin behind it. */
@@ -141,8 +148,6 @@ PS_DEVICE void find_unit(const struct ps_batch *b, uint32_t i, struct unit *u)
     u->kind = u->part < u->n_parts ? UNIT_MOVE : UNIT_NONE;
     u->item = (uint8_t)low;
     u->page = page;
-    u->number = number;
-    u->entry = item->table + (uint64_t)page * sizeof(struct ps_page_entry);
     const uint32_t offset = part_offset(b, u);
     u->data = item->data + begin + offset;
     u->pool = 0;
@@ -200,7 +205,7 @@ PS_DEVICE uint32_t *slot_of(const struct ps_batch *b, uint64_t at)
 PS_DEVICE void find_target(const struct ps_batch *b, uint64_t head, struct unit *u)
 {
     if (u->kind != UNIT_NONE && b->host_list == 0) {
-        const uint32_t page = ps_load_u32(slot_of(b, head + u->number));
+        const uint32_t page = ps_load_u32(slot_of(b, head + number_of(b, u)));
         u->pool = page_address(b, page) + part_offset(b, u);
     }
 }
@@ -226,7 +231,7 @@ PS_DEVICE void find_restore_unit(const struct ps_batch *b, uint32_t i, struct un
     if (u->kind == UNIT_NONE) {
         return;
     }
-    const struct ps_page_entry *entry = entry_of(u);
+    const struct ps_page_entry *entry = entry_of(b, u);
     const uint32_t page = entry->page;
     const bool known = item->flags != 0 && (item->rows_kind & PS_ITEM_KNOWN) != 0;
     bool zero = false;
@@ -256,7 +261,8 @@ PS_DEVICE void find_restore_unit(const struct ps_batch *b, uint32_t i, struct un
 /* What of the unit has yet to come through the ring, once `offset` of it has. */
 PS_DEVICE uint32_t left_of(const struct unit *u, uint32_t offset)
 {
-    return u->kind == UNIT_MOVE || u->kind == UNIT_COMPARE ? u->bytes - offset : 0;
+    const bool loads = u->kind == UNIT_MOVE || u->kind == UNIT_STORED || u->kind == UNIT_COMPARE;
+    return loads ? u->bytes - offset : 0;
 }
 
 /* The next chunk of this block's units is on its way, if there is one: a unit has at least one. */
@@ -275,14 +281,16 @@ PS_DEVICE void load_chunk(const struct unit *u, struct pipe *p, struct feed *f, 
 
 PS_DEVICE void feed_init(const struct ps_batch *b, struct shared *s, struct feed *f, struct pipe *p)
 {
-    const uint32_t n_units = n_pages_all(b) << (ps_log2(b->page_bytes) - b->unit_shift);
+    const uint32_t n_units = n_units_all(b);
     if (PS_THREAD == 0) {
+        s->all = 0;
+        s->settled = s->stored = 0;
+        s->spared = false;
         s->end = n_units > f->block ? (n_units - f->block - 1) / f->n_blocks + 1 : 0;
-        s->stored = 0;
     }
     f->unit = 0;
     f->offset = 0;
-    p->b = b;
+    p->ring = &b->ring;
     p->load_slot = 0;
     p->take_slot = 0;
     p->parity = 0;
@@ -350,7 +358,7 @@ PS_DEVICE void start_stash(const struct ps_batch *b, struct shared *s, struct pi
 {
     feed_init(b, s, f, p);
     PS_NO_UNROLL
-    for (uint32_t i = 0; i + 1 < b->n_slots; i++) {
+    for (uint32_t i = 0; i + 1 < b->ring.n_slots; i++) {
         feed_stash(b, s, p, f, PS_LANES == 1);
     }
     if (PS_LANES > 1 && PS_THREAD < s->end) {

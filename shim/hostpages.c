@@ -77,7 +77,7 @@ static struct ring lay_out_ring(const struct ps_engine *e)
     while (r.n_slots < n_pages) {
         r.n_slots *= 2;
     }
-    r.pieces = (r.slots + r.n_slots * sizeof(uint32_t) + 63) / 64 * 64;
+    r.pieces = (r.slots + 2 * r.n_slots * sizeof(uint32_t) + 63) / 64 * 64;
     r.bytes = r.pieces + p->host.room / p->host.piece_bytes * sizeof(uint64_t);
     r.bytes = (r.bytes + e->granularity - 1) / e->granularity * e->granularity;
     return r;

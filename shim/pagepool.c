@@ -71,7 +71,7 @@ static CUresult init_arena(struct ps_engine *e, uint64_t n_slots)
         r = ps_pool_poke(base + offsetof(struct ps_free_list, slots), slots, e->drop_stream);
     }
     p->list = base;
-    p->counts = round_up(slots + n_slots * sizeof(uint32_t), 64);
+    p->counts = round_up(slots + 2 * n_slots * sizeof(uint32_t), 64);
     /* Its only slot is written over and over. */
     p->nowhere = p->counts + (uint64_t)PS_COPIES_MAX * 16;
     if (r == CUDA_SUCCESS) {
@@ -138,7 +138,7 @@ static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
     choose_page(p, total);
     ps_pool_unlimit(e);
     const uint64_t n_pages = total / p->least_page;
-    uint64_t n_slots = 1;
+    uint64_t n_slots = 4;
     while (n_slots < n_pages) {
         n_slots *= 2;
     }
@@ -152,7 +152,7 @@ static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
     p->grow_unit =
         round_up(p->grow_unit, e->granularity > p->page_bytes ? e->granularity : p->page_bytes);
     p->arena_bytes =
-        round_up(512 + n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
+        round_up(512 + 2 * n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
     /* More may be out than the device holds, though not many times more: an entry a page of eight devices. */
     p->tables_room = round_up(8 * n_pages * sizeof(struct ps_page_entry), e->granularity);
 }

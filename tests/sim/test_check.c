@@ -485,7 +485,7 @@ static void start_stash(int index)
 
     start_aliases(index);
     ok(cuMemAlloc(&list_at, 4096));
-    ok(cuMemAlloc(&slots, N_SLOTS * 4));
+    ok(cuMemAlloc(&slots, 2 * N_SLOTS * 4));
     ok(cuMemAlloc(&tables, 2 * n_entries * sizeof(struct ps_page_entry) + 64));
     ok(cuMemAlloc(&pool, N_PAGES * PAGE));
     ok(cuMemHostAlloc(&ledger, 64, 0));
@@ -497,8 +497,8 @@ static void start_stash(int index)
                               .page_bytes = (uint32_t)PAGE,
                               .n_items = 1,
                               .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
-                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 2,
-                              .n_slots = 4};
+                              .ring = {(uint8_t)__builtin_ctz((unsigned)PAGE) - 2, 4},
+                              .n_pages = (uint32_t)n_entries};
     batch.items[0] =
         (struct ps_batch_item){.data = left_at,
                                .bytes = BYTES,

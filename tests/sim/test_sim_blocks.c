@@ -190,7 +190,7 @@ static void start_stash(CUstream s)
     const CUdeviceptr list_at = dt_alloc(4096);
     void *host;
 
-    list.slots = ps_address(dt_alloc(4 * N_PAGES));
+    list.slots = ps_address(dt_alloc(2 * 4 * N_PAGES));
     ok(cuMemcpyHtoD(list_at, &list, sizeof list));
     ok(cuMemHostAlloc(&host, 64, 0));
     ledger = host;
@@ -200,8 +200,8 @@ static void start_stash(CUstream s)
                               .page_bytes = (uint32_t)PAGE,
                               .n_items = 1,
                               .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE),
-                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
-                              .n_slots = 3};
+                              .ring = {(uint8_t)__builtin_ctz((unsigned)PAGE) - 1, 3},
+                              .n_pages = 4};
     batch.items[0] = (struct ps_batch_item){.data = dt_alloc(4 * PAGE),
                                             .bytes = 4 * PAGE,
                                             .table = dt_alloc(4 * sizeof(struct ps_page_entry)),

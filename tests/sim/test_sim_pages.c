@@ -27,7 +27,7 @@ static CUdeviceptr make_list(void)
     struct ps_free_list list = {.n_slots = 32};
     const CUdeviceptr at = dt_alloc(sizeof list);
 
-    list.slots = (uint32_t *)(uintptr_t)dt_alloc(32 * 4); /* NOLINT(performance-no-int-to-ptr) */
+    list.slots = (uint32_t *)(uintptr_t)dt_alloc(2 * 32 * 4); /* NOLINT(performance-no-int-to-ptr) */
     ok(cuMemcpyHtoD(at, &list, sizeof list));
     return at;
 }
@@ -60,9 +60,9 @@ static void start_with(int seed, uint32_t n_device)
                               .page_bytes = (uint32_t)PAGE,
                               .host_shift = SHIFT,
                               .unit_shift = (uint8_t)__builtin_ctz((unsigned)PAGE),
-                              .chunk_shift = (uint8_t)__builtin_ctz((unsigned)PAGE) - 1,
-                              .n_slots = 3,
-                              .n_items = 2};
+                              .ring = {(uint8_t)__builtin_ctz((unsigned)PAGE) - 1, 3},
+                              .n_items = 2,
+                              .n_pages = 2 * BYTES / PAGE};
     ok(cuMemcpyHtoD(batch.host_pieces, pieces, sizeof pieces));
     for (unsigned i = 0; i < 2; i++) {
         void *ledger;

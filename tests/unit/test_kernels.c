@@ -193,7 +193,8 @@ static void stash_beside_nothing(int64_t n)
     uint64_t counts[2] = {0, 0};
     uint64_t ledger = 0;
     struct ps_batch b = {
-        .page_bytes = 4096, .n_items = 1, .unit_shift = 10, .chunk_shift = 9, .n_slots = 3};
+        .page_bytes = 4096, .n_items = 1, .unit_shift = 10, .ring = {.chunk_shift = 9, .n_slots = 3},
+        .n_pages = N_PAGES};
     void *params[] = {&b};
     struct pool p;
 
@@ -415,7 +416,7 @@ START_TEST(host_pages_come_by_grow_too)
     struct pool p;
     struct tensor t;
 
-    pool_init(&p, 512, 2, 2, 0);
+    pool_init(&p, 512, 2, 4, 0);
     pool_add_host(&p, 8, 8, 2);
     tensor_init(&t, &p, UINT64_C(10) * 512, 0);
     pool_stash(&p, &t, 1, 3, ORDER_INTERLEAVED);

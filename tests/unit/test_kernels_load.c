@@ -207,8 +207,8 @@ START_TEST(a_launch_has_its_shape)
         ck_assert_uint_eq(seen.block, 32);
         ck_assert_uint_eq(seen.shared, shapes[_i].shared);
         ck_assert_uint_eq(seen.batch.unit_shift, shapes[_i].unit_shift);
-        ck_assert_uint_eq(seen.batch.chunk_shift, shapes[_i].chunk_shift);
-        ck_assert_uint_eq(seen.batch.n_slots, shapes[_i].shape.n_slots);
+        ck_assert_uint_eq(seen.batch.ring.chunk_shift, shapes[_i].chunk_shift);
+        ck_assert_uint_eq(seen.batch.ring.n_slots, shapes[_i].shape.n_slots);
         first = 0;
         for (unsigned i = 0; i < b.n_items; i++) {
             ck_assert_uint_eq(seen.batch.items[i].bytes, shapes[_i].bytes[i]);
@@ -285,17 +285,17 @@ START_TEST(what_is_large_is_not_launched_as_if_it_were_small)
     b.items[0].bytes = UINT64_C(2) * 8 * 65536 - 16;
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
                      CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.batch.n_slots, 4);
+    ck_assert_uint_eq(seen.batch.ring.n_slots, 4);
     b.items[0].bytes += 16;
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_FAST),
                      CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.batch.n_slots, 5);
+    ck_assert_uint_eq(seen.batch.ring.n_slots, 5);
     ck_assert_int_eq(ps_kernels_stash(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_HOST),
                      CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.batch.n_slots, 6);
+    ck_assert_uint_eq(seen.batch.ring.n_slots, 6);
     ck_assert_int_eq(ps_kernels_restore(&driver, &k, CU_STREAM_PER_THREAD, &b, PS_QUIET),
                      CUDA_SUCCESS);
-    ck_assert_uint_eq(seen.batch.n_slots, 3);
+    ck_assert_uint_eq(seen.batch.ring.n_slots, 3);
 }
 END_TEST
 

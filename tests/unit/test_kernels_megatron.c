@@ -38,7 +38,7 @@ START_TEST(rows_3_17_8_and_23_replay_with_pages_of_8)
     struct pool p;
 
     ck_assert_uint_eq(page_bytes, 512);
-    pool_init(&p, (uint32_t)page_bytes, 1, 1, ANY_START);
+    pool_init(&p, (uint32_t)page_bytes, 1, 4, ANY_START);
     pool_add_host(&p, 3, 4, 0);
     for (int i = 0; i < 12; i++) {
         const uint64_t n = tokens[i % 4];

@@ -66,8 +66,8 @@ static void shuffle(struct pool *p, struct part *part)
 static void init_part(struct pool *p, struct part *part, uint32_t n_first, uint64_t start)
 {
     part->list = allocate(sizeof(*part->list));
-    part->list->slots = allocate(part->n_slots * sizeof(uint32_t));
-    memset(part->list->slots, POISON, part->n_slots * sizeof(uint32_t));
+    part->list->slots = allocate(2 * part->n_slots * sizeof(uint32_t));
+    memset(part->list->slots, POISON, 2 * part->n_slots * sizeof(uint32_t));
     part->is_out = calloc(part->capacity, sizeof(bool));
     ck_assert_ptr_nonnull(part->is_out);
     part->head = start;
@@ -76,7 +76,7 @@ static void init_part(struct pool *p, struct part *part, uint32_t n_first, uint6
     part->list->tail = part->tail;
     part->list->n_slots = part->n_slots;
     part->list->n_free = n_first;
-    part->list->done = 0;
+    part->list->done = part->list->n_spare = 0;
     for (uint32_t i = 0; i < n_first; i++) {
         *slot(part, start + i) = part->bit | i;
     }
@@ -158,6 +158,7 @@ static void check_part(const struct part *part)
 
     ck_assert_ptr_nonnull(seen);
     ck_assert_uint_eq(part->list->done, 0);
+    ck_assert_uint_eq(part->list->n_spare, 0);
     ck_assert_uint_eq(part->list->n_slots, part->n_slots);
     ck_assert_uint_eq(part->list->head, part->head);
     ck_assert_uint_eq(part->list->tail, part->tail);
@@ -453,12 +454,13 @@ static void shape_batch(struct ps_batch *b, struct pool *p, bool whole)
     uint32_t n_pages = 0;
 
     b->unit_shift = (uint8_t)(page_shift - parts_shift);
-    b->chunk_shift = (uint8_t)(b->unit_shift - test_random(&p->rng) % (b->unit_shift - 3));
-    b->n_slots = (uint8_t)(2 + test_random(&p->rng) % (PS_CHUNKS_MAX - 1));
+    b->ring.chunk_shift = (uint8_t)(b->unit_shift - test_random(&p->rng) % (b->unit_shift - 3));
+    b->ring.n_slots = (uint8_t)(2 + test_random(&p->rng) % (PS_CHUNKS_MAX - 1));
     for (uint32_t i = 0; i < b->n_items; i++) {
         b->first_page[i] = n_pages;
         n_pages += (uint32_t)ps_batch_item_pages(b, &b->items[i]);
     }
+    b->n_pages = n_pages;
 }
 
 static void fill_batch(struct ps_batch *b, struct pool *p, struct tensor *tensors, uint32_t n)

@@ -224,7 +224,7 @@ void sim_pk_declare(const struct sim_op *op)
 
         if (read_list(at, &list)) {
             sim_fault_declare(at, sizeof(list));
-            sim_fault_declare(slots_address(&list), list.n_slots * sizeof(uint32_t));
+            sim_fault_declare(slots_address(&list), 2 * list.n_slots * sizeof(uint32_t));
         }
     }
     if (kind == PK_GROW) {
@@ -353,7 +353,7 @@ static void tell_items(struct sim_op *op, enum pk_kind kind, sim_pk_tell_fn tell
     }
 }
 
-/* A stash without host pages owns the slots that it has at hand: it may put their numbers in another order. */
+/* A stash without host pages owns the slots that it has at hand, and those where it gathers what it does not need. */
 static bool at_hand(const struct sim_op *op)
 {
     return kind_of(op) == PK_STASH && batch_of(op)->host_list == 0;
@@ -371,6 +371,8 @@ static void tell_at_hand(struct sim_op *op, const struct ps_free_list *list, sim
         const uint64_t at = (list->head + i) & (list->n_slots - 1);
 
         tell(op, slots_address(list) + at * sizeof(uint32_t), sizeof(uint32_t), SIM_PK_WRITE);
+        tell(op, slots_address(list) + (list->n_slots + i) * sizeof(uint32_t), sizeof(uint32_t),
+             SIM_PK_WRITE);
     }
 }
 

@@ -113,7 +113,7 @@ static CUdeviceptr create_list(const struct tensors *t, struct bench *b, CUdevic
         slots[i] = slots[other];
         slots[other] = (uint32_t)i | bit;
     }
-    *slots_p = device_alloc(list.n_slots * sizeof(*slots));
+    *slots_p = device_alloc(2 * list.n_slots * sizeof(*slots));
     MUST(fns.cuMemcpyHtoD(*slots_p, slots, list.n_slots * sizeof(*slots)));
     memcpy(&list.slots, slots_p, sizeof(list.slots));
     list.tail = t->capacity;
