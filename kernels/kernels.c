@@ -14,10 +14,6 @@
 #define N_LANES         32   /* of stash, restore and drop */
 #define RING_LEAST      8192 /* the end of a stash uses the ring as well (settle.h) */
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
-/* With more blocks that store to the host, kernels beside it take longer (docs/benchmarks/kernels.md). */
-#define N_THREADS_SHIFT 512
-#define N_BLOCKS_OUT    2
-#define N_BLOCKS_IN     4
 #define N_THREADS_CLEAN 512 /* one block a multiprocessor: most launches find nothing to do */
 
 /* The fatbin, made from stash.cu at build time by embed.py. */
@@ -100,6 +96,8 @@ CUresult ps_kernels_load(const struct ps_driver *drv, struct ps_kernels *k)
     loaded.out.quiet = loaded.in.quiet = (struct ps_shape){n_multiprocessors, 32 << 10, 4 << 10, 8};
     loaded.out.host = (struct ps_shape){8, 2 << 20, 4 << 10, 4};
     loaded.in.host = (struct ps_shape){8, 2 << 20, 4 << 10, 4};
+    loaded.shift_out = (struct ps_shape){12, 0, 8 << 10, 3};
+    loaded.shift_in = (struct ps_shape){8, 0, 4 << 10, 8};
     *k = loaded;
     return CUDA_SUCCESS;
 }
@@ -291,9 +289,13 @@ CUresult ps_kernels_grow(const struct ps_driver *drv, const struct ps_kernels *k
 CUresult ps_kernels_shift(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_shift *s)
 {
-    const struct geometry g = {s->to_host != 0 ? N_BLOCKS_OUT : N_BLOCKS_IN, N_THREADS_SHIFT, 0};
-    void *params[] = {(void *)s};
+    const struct ps_shape *shape = s->to_host != 0 ? &k->shift_out : &k->shift_in;
+    const struct geometry g = {shape->n_blocks, N_LANES, shape->chunk_bytes * shape->n_slots};
+    struct ps_shift launched = *s;
+    void *params[] = {&launched};
 
     ps_assert(s->to % 16 == 0 && s->from % 16 == 0 && s->count % 8 == 0 && s->page_bytes % 16 == 0);
+    launched.ring.chunk_shift = log2_of(shape->chunk_bytes);
+    launched.ring.n_slots = (uint8_t)shape->n_slots;
     return launch(drv, k->shift, stream, &g, params);
 }

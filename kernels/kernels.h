@@ -34,6 +34,7 @@ struct ps_kernels {
     CUfunction stash, restore, drop, grow, clean, shift;
     unsigned n_multiprocessors;
     struct ps_shapes out, in; /* of a stash, of a restore */
+    struct ps_shape shift_out, shift_in; /* units are no matter */
 };
 
 /* PS_HOST: most of its pages lie in host memory, or will. */
@@ -75,7 +76,7 @@ CUresult ps_kernels_drop(const struct ps_driver *drv, const struct ps_kernels *k
  */
 CUresult ps_kernels_clean(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_batch *b);
-/* Ordered behind what gives the number and the pages; by few blocks. */
+/* Ordered behind what gives the number and the pages; by few blocks. The ring need not be given. */
 CUresult ps_kernels_shift(const struct ps_driver *drv, const struct ps_kernels *k, CUstream stream,
                           const struct ps_shift *s);
 /* Appends page numbers [first, first + count) to a free list, either one. Ordered like drop. */

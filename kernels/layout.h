@@ -193,9 +193,13 @@ struct ps_shift {
     uint64_t to, from; /* addresses of page 0; 16-byte aligned */
     uint64_t count;    /* device address of a uint64_t */
     uint64_t note;     /* where the number is written to as well, in device memory; 0: nowhere */
+    /* Not 0: the number is this list's head, as pages are taken in order from 0; all n_pages are free again after. */
+    uint64_t list;
     uint32_t first, n_pages;
     uint32_t page_bytes;
-    uint32_t to_host; /* else from there */
+    uint8_t to_host; /* else from there */
+    uint8_t pad;
+    struct ps_ring ring;
 };
 
 /* Both compilers must lay these out alike, and older drivers take 4 KiB of parameters at most. */
@@ -207,7 +211,7 @@ static_assert(sizeof(struct ps_free_list) == 56, "seven words");
 static_assert(sizeof(struct ps_row_outcome) == 64, "no padding");
 static_assert(sizeof(struct ps_batch_item) == 80, "no padding");
 static_assert(offsetof(struct ps_batch, items) == 256, "no padding");
-static_assert(sizeof(struct ps_shift) == 48, "no padding");
+static_assert(sizeof(struct ps_shift) == 56, "no padding");
 static_assert(sizeof(struct ps_batch) <= 4096, "a batch is one kernel parameter");
 
 #endif

@@ -4,7 +4,7 @@
  * stores drain behind. On sm_90 and later a bulk asynchronous copy does either, issued by lane 0; on sm_80 each lane
  * loads asynchronously and stores what it loaded; on the host a slot only notes where its data is.
  *
- * Order of use, by all lanes together: pipe_init; then for chunk 0, 1, 2, ...: pipe_load (up to n_slots - 1 chunks
+ * Order of use, by all lanes together: pipe_start; then for chunk 0, 1, 2, ...: pipe_load (up to n_slots - 1 chunks
  * ahead of the one waited for), pipe_wait, at most one of the stores or a fill, pipe_done; at the end pipe_end. Bytes
  * are a multiple of 16, addresses are aligned to 16.
  */
@@ -292,4 +292,14 @@ PS_DEVICE void pipe_end(void)
 }
 
 #endif
+
+PS_DEVICE void pipe_start(struct pipe *p, const struct ps_ring *ring)
+{
+    p->ring = ring;
+    p->load_slot = 0;
+    p->take_slot = 0;
+    p->parity = 0;
+    pipe_init(p);
+}
+
 #endif

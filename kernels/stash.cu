@@ -357,36 +357,64 @@ PS_KERNEL3(ps_grow, uint64_t, free_list, uint32_t, first, uint32_t, count)
 
 /* ---- shift: pages in a row ---- */
 
-#define SHIFT_AHEAD 8
+/* One thread: the block has seen how many there are. All are free again once each has. */
+PS_DEVICE void refill(const struct ps_shift *s, uint64_t n_blocks)
+{
+    struct ps_free_list *const list = (struct ps_free_list *)ps_address(s->list);
+    if (ps_atomic_sum(&list->done, 1) == n_blocks) {
+        list->done = 0;
+        list->head = 0;
+        list->n_free = s->n_pages;
+    }
+}
 
-/* Enough of them, in few blocks, that a link's latency is covered. */
-PS_KERNEL1(ps_shift, struct ps_shift, s)
+PS_DEVICE void shift_load(const struct ps_shift *s, struct pipe *p, uint64_t at, uint64_t end)
+{
+    const uint32_t chunk = pipe_chunk_bytes(p);
+    if (at < end) {
+        pipe_load(p, s->from + at, end - at < chunk ? (uint32_t)(end - at) : chunk);
+    } else {
+        pipe_load_none(p);
+    }
+}
+
+/* Few blocks of one warp, so small that they fit beside a kernel that fills the multiprocessor. */
+PS_THIN_KERNEL1(ps_shift, struct ps_shift, s)
 {
     const uint64_t n = ps_load_u64((const uint64_t *)ps_address(s.count));
-    const uint64_t end = (n < s.n_pages ? n : s.n_pages) * (s.page_bytes / sizeof(struct ps_vec));
-    const uint64_t begin = (uint64_t)s.first * (s.page_bytes / sizeof(struct ps_vec));
-    const struct ps_vec *const from = (const struct ps_vec *)ps_address(s.from);
-    struct ps_vec *const to = (struct ps_vec *)ps_address(s.to);
-    const uint64_t step = PS_N_BLOCKS * PS_N_THREADS;
+    const uint64_t end = (n < s.n_pages ? n : s.n_pages) * s.page_bytes;
+    const uint64_t chunk = UINT64_C(1) << s.ring.chunk_shift;
+    const uint64_t step = PS_N_BLOCKS * chunk;
+    uint64_t at = (uint64_t)s.first * s.page_bytes + PS_BLOCK * chunk;
+    uint64_t ahead = at; /* what is loaded next */
+    struct pipe p;
 
     if (s.note != 0 && PS_BLOCK == 0 && PS_THREAD == 0) {
         *(uint64_t *)ps_address(s.note) = n;
     }
-    PS_YIELD();
-    PS_NO_UNROLL
-    for (uint64_t at = begin + PS_BLOCK * PS_N_THREADS + PS_THREAD; at < end;
-         at += SHIFT_AHEAD * step) {
-        struct ps_vec v[SHIFT_AHEAD];
-        PS_UNROLL
-        for (uint32_t k = 0; k < SHIFT_AHEAD; k++) {
-            const struct ps_vec none = {0, 0};
-            v[k] = at + k * step < end ? ps_load_stream(&from[at + k * step]) : none;
-        }
-        PS_UNROLL
-        for (uint32_t k = 0; k < SHIFT_AHEAD; k++) {
-            if (at + k * step < end) {
-                ps_store_stream(&to[at + k * step], v[k]);
-            }
-        }
+    if (s.list != 0 && PS_THREAD == 0) {
+        refill(&s, PS_N_BLOCKS);
     }
+    PS_YIELD();
+    pipe_start(&p, &s.ring);
+    PS_NO_UNROLL
+    for (uint32_t i = 0; i + 1 < s.ring.n_slots; i++, ahead += step) {
+        shift_load(&s, &p, ahead, end);
+    }
+    PS_NO_UNROLL
+    for (; at < end; at += step, ahead += step) {
+        const uint32_t bytes = (uint32_t)(end - at < chunk ? end - at : chunk);
+
+        pipe_wait(&p);
+        if (s.to_host != 0) {
+            pipe_store_lanes(&p, s.to + at, bytes);
+            /* More on its way than the link takes would stall what other kernels store. */
+            PS_FENCE_SYSTEM();
+        } else {
+            pipe_store(&p, s.to + at, bytes);
+        }
+        pipe_done(&p);
+        shift_load(&s, &p, ahead, end);
+    }
+    pipe_end();
 }

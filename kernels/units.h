@@ -290,11 +290,7 @@ PS_DEVICE void feed_init(const struct ps_batch *b, struct shared *s, struct feed
     }
     f->unit = 0;
     f->offset = 0;
-    p->ring = &b->ring;
-    p->load_slot = 0;
-    p->take_slot = 0;
-    p->parity = 0;
-    pipe_init(p);
+    pipe_start(p, &b->ring);
 }
 
 /* The feed has come to units that were not looked up yet. */

@@ -73,7 +73,7 @@ static struct ring lay_out_ring(const struct ps_engine *e)
 {
     const struct ps_page_pool *p = &e->pool;
     const uint64_t n_pages = p->host.room / p->page_bytes;
-    struct ring r = {.slots = 64, .n_slots = 1};
+    struct ring r = {.slots = 64, .n_slots = 4};
     while (r.n_slots < n_pages) {
         r.n_slots *= 2;
     }

@@ -18,6 +18,7 @@ struct ps_stage {
     struct ps_sink *sink;          /* whose bytes are there, or on their way; NULL: nobody's */
     struct ps_fence *ready[READY]; /* its last users' ends */
     uint64_t stream_key;           /* of the group that had it last */
+    bool full;                     /* all its pages are in its list, or will be behind `ready` */
     bool lost;                     /* nobody knows when it is free */
 };
 
@@ -67,7 +68,7 @@ static void unref_all(struct ps_engine *e, struct ps_fence **f, uint32_t n)
 
 static uint32_t n_slots_of(uint32_t pages)
 {
-    uint32_t n = 1;
+    uint32_t n = 4;
     while (n < pages) {
         n *= 2;
     }
@@ -392,7 +393,7 @@ uint32_t ps_sink_pages(const struct ps_engine *e, const struct ps_group *g)
     return usual_pages(e, g) != 0 && e->pool.host_list != 0 ? e->sinks->chosen.stage_pages : 0;
 }
 
-/* All of the stage's planned pages are in its list, in order. */
+/* All of the stage's planned pages are in its list, in order: at first, and where a copy to the host did not see to it. */
 static CUresult fill_list(const struct ps_engine *e, const struct ps_stage *s, uint32_t pages)
 {
     CUresult r = ps_driver.cuMemsetD32Async(s->list + offsetof(struct ps_free_list, head), 0, 6,
@@ -441,11 +442,12 @@ struct ps_sink *ps_sink_open(struct ps_engine *e, const struct ps_group *g, uint
         ps_count(errors, 1);
         return NULL;
     }
-    if (fill_list(e, stage, pages) != CUDA_SUCCESS) {
+    if (!stage->full && fill_list(e, stage, pages) != CUDA_SUCCESS) {
         ps_count(errors, 1);
         leave_list(e, stage);
         return NULL;
     }
+    stage->full = false;
     unref_all(e, &sink->out, 1);
     unref_all(e, &sink->in, 1);
     unref_all(e, sink->used, USES);
@@ -482,6 +484,7 @@ static CUresult shift_rest(const struct ps_engine *e, const struct ps_sink *s,
         .from = out ? device : host,
         .count = out ? stage->list + offsetof(struct ps_free_list, head) : s->count,
         .note = out ? s->count : 0,
+        .list = out ? stage->list : 0,
         .first = s->usual,
         .n_pages = s->n_pages,
         .page_bytes = e->pool.page_bytes,
@@ -512,6 +515,7 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
         return;
     }
     r = shift_rest(e, s, s->stage, true);
+    s->stage->full = r == CUDA_SUCCESS;
     if (r == CUDA_SUCCESS && bytes > 0) {
         r = ps_driver.cuMemcpyDtoHAsync(s->piece->base, stage_address(e, s->stage), bytes, m->out);
     }

@@ -166,7 +166,7 @@ static void lay_out(struct scene *s, uint64_t bytes)
     }
     s->region_bytes = at;
     s->capacity = s->n_entries;
-    s->n_slots = 1;
+    s->n_slots = 4;
     while (s->n_slots < s->capacity) {
         s->n_slots *= 2;
     }

@@ -332,17 +332,18 @@ START_TEST(a_shift_is_few_blocks)
                                .first = 3,
                                .n_pages = UINT32_MAX,
                                .page_bytes = 2u << 20,
-                               .to_host = (uint32_t)_i};
+                               .to_host = (uint8_t)_i};
 
     ck_assert_int_eq(ps_kernels_load(&driver, &k), CUDA_SUCCESS);
     ck_assert_int_eq(ps_kernels_shift(&driver, &k, CU_STREAM_PER_THREAD, &s), CUDA_SUCCESS);
     ck_assert_int_eq(seen.n_launches, 1);
-    ck_assert_uint_le(seen.grid, _i == 1 ? 2 : 4);
+    ck_assert_uint_le(seen.grid, 24);
     ck_assert_uint_gt(seen.grid, 0);
-    ck_assert_uint_gt(seen.block, 0);
-    ck_assert_uint_eq(seen.block % 32, 0);
-    ck_assert_uint_le(seen.block, 1024);
-    ck_assert_uint_eq(seen.shared, 0);
+    ck_assert_uint_eq(seen.block, 32);
+    ck_assert_uint_ge(seen.shift.ring.n_slots, 2);
+    ck_assert_uint_eq(seen.shared, (1u << seen.shift.ring.chunk_shift) * seen.shift.ring.n_slots);
+    ck_assert_uint_le(seen.shared, PS_RING_MAX);
+    seen.shift.ring = s.ring;
     ck_assert(memcmp(&seen.shift, &s, sizeof(s)) == 0);
 }
 END_TEST

@@ -86,7 +86,9 @@ static void shift(struct scene *s, uint64_t count, uint32_t first, bool with_not
                                    .first = first,
                                    .n_pages = s->n_pages,
                                    .page_bytes = s->page_bytes,
-                                   .to_host = test_random(&s->rng) % 2};
+                                   .to_host = test_random(&s->rng) % 2,
+                                   .ring = {.chunk_shift = (uint8_t)(4 + test_random(&s->rng) % 12),
+                                            .n_slots = (uint8_t)(2 + test_random(&s->rng) % 15)}};
     void *params[] = {(void *)&shift};
     const uint64_t end = count < s->n_pages ? count : s->n_pages;
 
@@ -127,6 +129,40 @@ START_TEST(pages_from_the_first_to_the_last_go_and_no_others)
         const uint32_t first = (uint32_t)(test_random(&s.rng) % (count + 1));
 
         shift(&s, count, first, round % 2 == 0, 1 + test_random(&s.rng) % BLOCKS_MAX, order);
+    }
+    scene_fini(&s);
+}
+END_TEST
+
+/* Pages that a stash took in order, so that the number is the head: all of them are free again, in order. */
+START_TEST(a_list_is_full_again)
+{
+    enum { N = 8 };
+    struct scene s;
+
+    scene_init(&s, 512, N, (uint64_t)_i + 1);
+    for (uint64_t taken = 0; taken <= N; taken++) {
+        struct ps_free_list list = {
+            .head = taken, .tail = N, .n_free = N - taken, .n_slots = N, .done = 0};
+        const struct ps_shift shift = {.to = address(pages_of(&s.to, &s)),
+                                       .from = address(pages_of(&s.from, &s)),
+                                       .count = address(&list.head),
+                                       .list = address(&list),
+                                       .n_pages = N,
+                                       .page_bytes = 512,
+                                       .to_host = 1,
+                                       .ring = {.chunk_shift = 6, .n_slots = 3}};
+        void *params[] = {(void *)&shift};
+
+        memset(s.to.all, POISON, s.to.bytes);
+        kernels_launch("ps_shift", params, 1 + test_random(&s.rng) % BLOCKS_MAX, (enum order)_i,
+                       &s.rng);
+        ck_assert(memcmp(pages_of(&s.to, &s), pages_of(&s.from, &s), taken * 512) == 0);
+        ck_assert_uint_eq(pages_of(&s.to, &s)[taken * 512], POISON);
+        ck_assert_uint_eq(list.head, 0);
+        ck_assert_uint_eq(list.tail, N);
+        ck_assert_uint_eq(list.n_free, N);
+        ck_assert_uint_eq(list.done, 0);
     }
     scene_fini(&s);
 }
@@ -188,7 +224,8 @@ START_TEST(pages_that_do_not_go_are_not_touched)
                                        .note = address(&note),
                                        .first = first,
                                        .n_pages = N,
-                                       .page_bytes = PAGE};
+                                       .page_bytes = PAGE,
+                                       .ring = {.chunk_shift = 9, .n_slots = 3}};
         void *params[] = {(void *)&shift};
         unsigned char *const to = all + (uint64_t)first * PAGE;
         unsigned char *const from = to + UINT64_C(1) * N * PAGE;
@@ -225,6 +262,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, pages_from_the_first_to_the_last_go_and_no_others, 0,
                         N_PAGE_SIZES * N_ORDERS);
+    tcase_add_loop_test(t, a_list_is_full_again, 0, N_ORDERS);
     tcase_add_test(t, what_is_beyond_is_left_out);
     tcase_add_loop_test(t, pages_that_do_not_go_are_not_touched, 0, 10);
     tcase_add_test(t, the_registry_knows_its_parameter);

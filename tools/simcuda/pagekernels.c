@@ -173,6 +173,7 @@ static void declare_shift(const struct ps_shift *s)
 
     sim_fault_declare(s->count, sizeof(uint64_t));
     sim_fault_declare(s->note, s->note != 0 ? sizeof(uint64_t) : 0);
+    sim_fault_declare(s->list, s->list != 0 ? sizeof(struct ps_free_list) : 0);
     if (s->n_pages > s->first) {
         sim_fault_declare(device + skipped, (uint64_t)s->n_pages * s->page_bytes - skipped);
     }
@@ -400,6 +401,9 @@ static void tell_shift(struct sim_op *op, sim_pk_tell_fn tell)
     tell(op, s->count, sizeof(n), SIM_PK_READ);
     if (s->note != 0) {
         tell(op, s->note, sizeof(n), SIM_PK_WRITE);
+    }
+    if (s->list != 0) {
+        tell(op, s->list, sizeof(struct ps_free_list), SIM_PK_WRITE);
     }
     if (!read_device(&n, s->count, sizeof(n)) || n <= s->first || s->n_pages <= s->first) {
         return;

@@ -148,11 +148,12 @@ struct beside {
     uint64_t alone_ns, beside_ns; /* of one product, medians */
     uint64_t slow_permille; /* (beside - alone) / alone, median of pairs; may be "negative": 0 */
     uint64_t payload_mb_s;  /* bytes of tensors (one way) while the products ran */
+    uint64_t quiet_mb_s;    /* the same when nothing else runs */
     bool ended_early;
     uint64_t wrong;
 };
 
-enum traffic { T_STASH_DROP, T_RESTORE, T_COPY, T_TO_HOST_CE };
+enum traffic { T_STASH_DROP, T_RESTORE, T_COPY, T_SHIFT_OUT, T_SHIFT_IN, T_TO_HOST_CE, T_FROM_HOST_CE };
 
 void time_beside(struct bench *b, struct product *p, struct tensors *t,
                  const struct ps_shape *shape, enum traffic kind, struct beside *out);
@@ -182,5 +183,9 @@ void report_case(struct report *r, struct bench *b, const struct shape_case *c,
 /* last: of the last shape, stash and restore. */
 void report_beside(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
                    const struct shapes *shapes, struct beside last[2]);
+
+/* Pages in a row, by a kernel in each of the shapes and by the copy engine. last: of the last shape, out and in, then the copy engine. */
+void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
+                 const struct shapes *out, const struct shapes *in, struct beside last[4]);
 
 #endif

@@ -202,8 +202,26 @@ struct traffic_run {
     const struct ps_shape *shape;
     enum traffic kind;
     CUdeviceptr target;
+    CUdeviceptr count; /* pages, for a shift */
     unsigned char *host;
 };
+
+static void one_shift(const struct traffic_run *r, bool to_host)
+{
+    struct ps_kernels k = r->p->b->kernels;
+    const uint64_t host = (uint64_t)(uintptr_t)r->host;
+    const struct ps_shift s = {.to = to_host ? host : r->target,
+                               .from = to_host ? r->target : host,
+                               .count = r->count,
+                               .n_pages = UINT32_MAX,
+                               .page_bytes = r->t->what.page_bytes,
+                               .to_host = to_host};
+
+    if (r->shape != NULL) {
+        k.shift_out = k.shift_in = *r->shape;
+    }
+    MUST(ps_kernels_shift(&drv, &k, r->p->b->out, &s));
+}
 
 static void one_launch(const struct traffic_run *r, uint32_t i)
 {
@@ -222,14 +240,21 @@ static void one_launch(const struct traffic_run *r, uint32_t i)
     case T_COPY:
         MUST(fns.cuMemcpyDtoDAsync(r->target, at, r->t->set_bytes, b->out));
         break;
+    case T_SHIFT_OUT:
+    case T_SHIFT_IN:
+        one_shift(r, r->kind == T_SHIFT_OUT);
+        break;
     case T_TO_HOST_CE:
-        MUST(fns.cuMemcpyDtoHAsync(r->host, at, r->t->set_bytes, b->out));
+        MUST(fns.cuMemcpyDtoHAsync(r->host, r->target, r->t->set_bytes, b->out));
+        break;
+    case T_FROM_HOST_CE:
+        MUST(fns.cuMemcpyHtoDAsync(r->target, r->host, r->t->set_bytes, b->out));
         break;
     }
 }
 
 /* How many launches of it fill the time. */
-static uint32_t calibrate(const struct traffic_run *r, uint64_t ns)
+static uint32_t calibrate(const struct traffic_run *r, uint64_t ns, uint64_t *mb_s_p)
 {
     const struct product *p = r->p;
 
@@ -241,6 +266,8 @@ static uint32_t calibrate(const struct traffic_run *r, uint64_t ns)
     MUST(drv.cuStreamSynchronize(p->b->out));
     const uint64_t each = elapsed(p->marks[0], p->marks[1]) / 2;
     const uint64_t n = ns / (each > 0 ? each : 1) + 2;
+
+    *mb_s_p = mb_s(r->t->set_bytes, each);
 
     return n < LAUNCHES ? (uint32_t)n : LAUNCHES;
 }
@@ -299,8 +326,20 @@ static uint64_t differing(struct product *p)
     return n_errors(p->b) - before;
 }
 
+static void enter_link(struct traffic_run *r)
+{
+    const uint64_t n = r->t->set_bytes / r->t->what.page_bytes;
+
+    MUST(drv.cuMemHostAlloc((void **)&r->host, r->t->set_bytes, CU_MEMHOSTALLOC_DEVICEMAP));
+    r->count = device_alloc(sizeof(n));
+    MUST(fns.cuMemcpyHtoD(r->count, &n, sizeof(n)));
+}
+
 static void leave_traffic(struct traffic_run *r)
 {
+    if (r->count != 0) {
+        MUST(fns.cuMemFree(r->count));
+    }
     if (r->target != 0) {
         MUST(fns.cuMemFree(r->target));
     }
@@ -312,17 +351,18 @@ static void leave_traffic(struct traffic_run *r)
 void time_beside(struct bench *b, struct product *p, struct tensors *t,
                  const struct ps_shape *shape, enum traffic kind, struct beside *out)
 {
-    struct traffic_run r = {p, t, shape, kind, 0, NULL};
+    struct traffic_run r = {p, t, shape, kind, 0, 0, NULL};
     uint64_t alone[N_PAIRS];
     uint64_t with[N_PAIRS];
     uint64_t slow[N_PAIRS];
     uint64_t rate[N_PAIRS];
 
     memset(out, 0, sizeof(*out));
-    if (kind == T_COPY) {
+    if (kind >= T_COPY) {
         r.target = device_alloc(t->set_bytes);
-    } else if (kind == T_TO_HOST_CE) {
-        MUST(drv.cuMemHostAlloc((void **)&r.host, t->set_bytes, 0));
+    }
+    if (kind > T_COPY) {
+        enter_link(&r);
     } else if (kind == T_RESTORE) {
         for (uint32_t set = 0; set < t->n_sets; set++) {
             launch_stash(b, t, set, shape, PS_QUIET);
@@ -330,7 +370,7 @@ void time_beside(struct bench *b, struct product *p, struct tensors *t,
         tensors_poison(t, b);
     }
     uint64_t span = time_alone(p) * (N_PRODUCTS + 3);
-    uint32_t n = calibrate(&r, span);
+    uint32_t n = calibrate(&r, span, &out->quiet_mb_s);
 
     for (int i = 0; i < N_PAIRS; i++) {
         uint64_t done = 0;

@@ -99,7 +99,7 @@ static void count_pages(struct tensors *t)
 static CUdeviceptr create_list(const struct tensors *t, struct bench *b, CUdeviceptr *slots_p,
                                uint64_t n_free, uint32_t bit)
 {
-    struct ps_free_list list = {.n_slots = 1};
+    struct ps_free_list list = {.n_slots = 4};
 
     while (list.n_slots < t->capacity) {
         list.n_slots *= 2;

@@ -167,12 +167,13 @@ static void put_beside(struct report *r, const struct ps_shape *shape, const cha
     ps_json_u64(&r->json, "beside_ns", s->beside_ns);
     ps_json_u64(&r->json, "slower_permille", s->slow_permille);
     ps_json_u64(&r->json, "payload_mb_s", s->payload_mb_s);
+    ps_json_u64(&r->json, "payload_alone_mb_s", s->quiet_mb_s);
     ps_json_bool(&r->json, "ended_early", s->ended_early);
     ps_json_u64(&r->json, "wrong", s->wrong);
     ps_json_close(&r->json, '}');
-    fprintf(stderr, "  %-19s %s  alone %.1f us, beside %.1f: +%.1f %%  %.1f GB/s%s%s\n", traffic,
+    fprintf(stderr, "  %-19s %s  alone %.1f us, beside %.1f: +%.1f %%  %.1f GB/s (%.1f alone)%s%s\n", traffic,
             shape_text(shape), us(s->alone_ns), us(s->beside_ns), (double)s->slow_permille / 10,
-            (double)s->payload_mb_s * 1e-3, s->ended_early ? " (ended early)" : "",
+            (double)s->payload_mb_s * 1e-3, (double)s->quiet_mb_s * 1e-3, s->ended_early ? " (ended early)" : "",
             s->wrong != 0 ? "  WRONG" : "");
 }
 
@@ -180,7 +181,6 @@ void report_beside(struct report *r, struct bench *b, struct product *p, const s
                    const struct shapes *shapes, struct beside last[2])
 {
     static const char *const names[] = {"stash and drop", "restore"};
-    static const char *const copies[] = {"driver's copy", "copy engine to host"};
     struct tensors t;
     struct beside s;
 
@@ -199,8 +199,45 @@ void report_beside(struct report *r, struct bench *b, struct product *p, const s
             put_beside(r, shape, names[k], &last[k]);
         }
     }
-    time_beside(b, p, &t, NULL, c->on_host ? T_TO_HOST_CE : T_COPY, &s);
-    put_beside(r, NULL, copies[c->on_host], &s);
+    if (!c->on_host) {
+        time_beside(b, p, &t, NULL, T_COPY, &s);
+        put_beside(r, NULL, "driver's copy", &s);
+    }
+    ps_json_close(&r->json, ']');
+    ps_json_close(&r->json, '}');
+    tensors_destroy(&t);
+}
+
+static void link_shapes(struct report *r, struct bench *b, struct product *p, struct tensors *t,
+                        const struct shapes *shapes, enum traffic kind, struct beside *last)
+{
+    const bool out = kind == T_SHIFT_OUT;
+
+    for (size_t i = 0; i < (shapes->n > 0 ? shapes->n : 1); i++) {
+        const struct ps_shape *shape = shapes->n > 0 ? &shapes->shape[i] : NULL;
+
+        time_beside(b, p, t, shape, kind, last);
+        r->wrong += last->wrong;
+        put_beside(r, shape, out ? "shift to the host" : "shift from the host", last);
+    }
+}
+
+void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
+                 const struct shapes *out, const struct shapes *in, struct beside last[4])
+{
+    struct tensors t;
+
+    tensors_create(&t, b, c, 1);
+    ps_json_open(&r->json, NULL, '{');
+    put_case(r, c, &t);
+    ps_json_open(&r->json, "kernels", '[');
+    fprintf(stderr, "\nbeside the product, pages in a row over the link\n");
+    link_shapes(r, b, p, &t, out, T_SHIFT_OUT, &last[0]);
+    link_shapes(r, b, p, &t, in, T_SHIFT_IN, &last[1]);
+    time_beside(b, p, &t, NULL, T_TO_HOST_CE, &last[2]);
+    put_beside(r, NULL, "copy engine, out", &last[2]);
+    time_beside(b, p, &t, NULL, T_FROM_HOST_CE, &last[3]);
+    put_beside(r, NULL, "copy engine, in", &last[3]);
     ps_json_close(&r->json, ']');
     ps_json_close(&r->json, '}');
     tensors_destroy(&t);
