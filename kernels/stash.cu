@@ -408,8 +408,6 @@ PS_THIN_KERNEL1(ps_shift, struct ps_shift, s)
         pipe_wait(&p);
         if (s.to_host != 0) {
             pipe_store_lanes(&p, s.to + at, bytes);
-            /* More on its way than the link takes would stall what other kernels store. */
-            PS_FENCE_SYSTEM();
         } else {
             pipe_store(&p, s.to + at, bytes);
         }

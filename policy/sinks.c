@@ -124,16 +124,15 @@ static uint32_t stage_pages(uint64_t *pages, uint32_t n)
     return stage < UINT32_MAX ? (uint32_t)stage : UINT32_MAX;
 }
 
+/* A second one only where as much is left for pages. */
 static void choose_stages(const struct ps_sinks_settings *settings, struct ps_sinks *s)
 {
     const uint64_t bytes = s->stage_pages * settings->page_bytes;
     const uint64_t fit = bytes != 0 ? settings->device_bytes / bytes : 0;
+    const uint32_t within = fit > PS_STAGES_MAX ? PS_STAGES_MAX : fit > 0 ? 1 : 0;
 
-    s->n_stages = fit < PS_STAGES_MAX ? (uint32_t)fit : PS_STAGES_MAX;
-    s->device_bytes = settings->device_bytes - s->n_stages * bytes;
-    if (s->n_stages == 0 && settings->beside) {
-        s->n_stages = PS_STAGES_MAX;
-    }
+    s->n_stages = within == 0 && settings->beside ? PS_STAGES_MAX : within;
+    s->device_bytes = settings->device_bytes - within * bytes;
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -251,15 +250,17 @@ enum ps_status ps_sinks_choose(const struct ps_plan *plan, const struct ps_plan_
     uint64_t n = 0;
 
     s.usual = calloc(n_steps + 1u, sizeof(*s.usual));
+    s.seen = calloc(n_steps + 1u, sizeof(*s.seen));
     s.n_groups = calloc(n_steps + 1u, sizeof(*s.n_groups));
-    if (items == NULL || s.usual == NULL || s.n_groups == NULL) {
+    if (items == NULL || s.usual == NULL || s.seen == NULL || s.n_groups == NULL) {
         status = PS_ERR_MEMORY;
     }
     for (uint32_t k = 0; k < n_steps && status == PS_OK; k++) {
         s.n_groups[k] = plan->moves[k].n_groups;
         n += s.n_groups[k];
         s.usual[k] = calloc(s.n_groups[k] + 1u, sizeof(**s.usual));
-        status = s.usual[k] != NULL
+        s.seen[k] = calloc(s.n_groups[k] + 1u, sizeof(**s.seen));
+        status = s.usual[k] != NULL && s.seen[k] != NULL
                      ? items_init(plan, &steps[k], k, settings->page_bytes, &items[k])
                      : PS_ERR_MEMORY;
     }
@@ -283,10 +284,24 @@ enum ps_status ps_sinks_choose(const struct ps_plan *plan, const struct ps_plan_
 
 void ps_sinks_fini(struct ps_sinks *sinks)
 {
-    for (uint32_t k = 0; sinks->usual != NULL && k < sinks->n_steps; k++) {
-        free(sinks->usual[k]);
+    for (uint32_t k = 0; k < sinks->n_steps; k++) {
+        free(sinks->usual != NULL ? sinks->usual[k] : NULL);
+        free(sinks->seen != NULL ? sinks->seen[k] : NULL);
     }
     free(sinks->usual);
+    free(sinks->seen);
     free(sinks->n_groups);
     memset(sinks, 0, sizeof(*sinks));
+}
+
+void ps_sinks_see(struct ps_sinks *sinks, uint32_t step, uint32_t group, uint64_t pages)
+{
+    uint32_t *const usual = &sinks->usual[step][group];
+    uint8_t *const seen = &sinks->seen[step][group];
+    const int64_t taken = pages < UINT32_MAX ? (int64_t)pages : UINT32_MAX;
+
+    *seen += *seen < PS_SINKS_SEEN;
+    const int64_t next = (int64_t)*usual + (taken - (int64_t)*usual) / *seen;
+
+    *usual = next > 1 ? (uint32_t)next : 1;
 }

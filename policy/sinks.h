@@ -18,6 +18,7 @@
 #include "policy/base/status.h"
 #include "policy/plan.h"
 
+#define PS_SINKS_SEEN 8 /* of so many stashes what is usual is the mean, about */
 #define PS_STAGES_MAX 2 /* one is being filled or emptied while the other is copied */
 
 struct ps_sinks_settings {
@@ -34,6 +35,7 @@ struct ps_sinks {
      * go. Such are all as large, whatever they hold: how many rows come is another matter at every step.
      */
     uint32_t **usual;
+    uint8_t **seen; /* likewise: how often what it takes was seen since, PS_SINKS_SEEN at most */
     uint32_t *n_groups;
     uint32_t n_steps;
     uint32_t stage_pages; /* of each stage and sink; 0: nothing goes */
@@ -50,5 +52,8 @@ enum ps_status PS_MUST_CHECK ps_sinks_choose(const struct ps_plan *plan,
                                              const struct ps_sinks_settings *settings,
                                              struct ps_sinks *sinks_p);
 void ps_sinks_fini(struct ps_sinks *sinks);
+
+/* One of a group that goes took so many pages. What was planned, the most there may be, counts only until then. */
+void ps_sinks_see(struct ps_sinks *sinks, uint32_t step, uint32_t group, uint64_t pages);
 
 #endif

@@ -10,7 +10,6 @@
 
 #define USES   4 /* streams on which restores read a sink, or its stage */
 #define READY  (USES + 2)
-#define FOLLOW 8 /* stashes in which what is usual becomes another */
 
 struct ps_stage {
     uint64_t list;                 /* device address of its free list */
@@ -102,21 +101,35 @@ static CUresult make_list(const struct ps_engine *e, uint64_t list, uint32_t pag
     return r;
 }
 
-static bool make_stages(struct ps_engine *e, struct ps_sinks_memory *m)
+/* Device memory for so many stages, their lists and the sinks' counts. */
+static struct ps_pool_piece *map_stages(struct ps_engine *e, const struct ps_sinks_memory *m,
+                                        uint32_t n_stages)
 {
     struct ps_page_pool *p = &e->pool;
-    const struct ps_sinks *c = &m->chosen;
     const uint64_t unit = e->granularity > p->page_bytes ? e->granularity : p->page_bytes;
-    const uint64_t stages = c->n_stages * stage_bytes(e, c);
-    const uint64_t lists = stages + c->n_stages * list_bytes(c);
-    const uint64_t bytes = round_up(lists + m->n_sinks * sizeof(uint64_t), unit);
+    const uint64_t each = stage_bytes(e, &m->chosen) + list_bytes(&m->chosen);
+    const uint64_t bytes = round_up(n_stages * each + m->n_sinks * sizeof(uint64_t), unit);
     const uint64_t room = p->room / unit * unit;
 
     pthread_mutex_lock(&ps_lock);
     const bool fits = room >= bytes && room - bytes >= p->mapped;
     p->staged = fits ? p->room - (room - bytes) : 0;
     pthread_mutex_unlock(&ps_lock);
-    m->piece = fits ? ps_pool_map(e, p->base + room - bytes, bytes) : NULL;
+    return fits ? ps_pool_map(e, p->base + room - bytes, bytes) : NULL;
+}
+
+/* As many as there is memory for. */
+static bool make_stages(struct ps_engine *e, struct ps_sinks_memory *m)
+{
+    const struct ps_page_pool *p = &e->pool;
+    struct ps_sinks *c = &m->chosen;
+
+    m->piece = map_stages(e, m, c->n_stages);
+    while (m->piece == NULL && c->n_stages > 1) {
+        m->piece = map_stages(e, m, --c->n_stages);
+    }
+    const uint64_t stages = c->n_stages * stage_bytes(e, c);
+    const uint64_t lists = stages + c->n_stages * list_bytes(c);
     CUresult r = m->piece != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < c->n_stages && r == CUDA_SUCCESS; i++) {
         struct ps_stage *s = &m->stages[i];
@@ -530,9 +543,7 @@ void ps_sink_stashed(struct ps_engine *e, struct ps_sink *s, uint32_t n_copies,
 /* What is usual follows what is seen. */
 void ps_sink_used(struct ps_engine *e, struct ps_sink *s, uint64_t pages)
 {
-    uint32_t *const usual = &e->sinks->chosen.usual[s->way][s->group];
-    const int64_t next = *usual + ((int64_t)pages - *usual) / FOLLOW;
-    *usual = next > 1 ? (uint32_t)next : 1;
+    ps_sinks_see(&e->sinks->chosen, s->way, s->group, pages);
 }
 
 void ps_sink_lost(struct ps_sink *s)
