@@ -8,6 +8,7 @@
  *   names   a region is named otherwise
  *   batches one, two or three batches a step, one ahead
  *   parts   tensors of a layer are freed while others of it stay; a temporary with padding
+ *   unread  backward frees layers that it does not read
  */
 #include "tests/sim/scenario_plan.h"
 
@@ -17,6 +18,7 @@
 struct layer {
     CUdeviceptr x, y, z;
     size_t words; /* 0: none */
+    bool unread;
 };
 
 static struct layer layers[N_BATCHES][PL_LAYERS + 1];
@@ -54,6 +56,7 @@ static void forward(struct layer *l, uint64_t step, unsigned i, uint64_t seed, C
         is("names") && phase(step) % 2 == 1 && i % 3 == 0 ? "other_moe_experts" : "moe_experts";
 
     l->words = words_of(step, i);
+    l->unread = is("unread") && test_mix(seed) % 3 > 0;
     nvtxRangePushA(name);
     if (l->words > 0) {
         const uint64_t valid = is("rows") && i % 4 == step % 4 ? 0 : pl_valid(seed) % l->words;
@@ -80,9 +83,13 @@ static void backward(struct layer *l, unsigned i, CUstream s)
     if (l->words == 0) {
         return;
     }
-    sc_digest(l->y, l->words, s);
+    if (!l->unread) {
+        sc_digest(l->y, l->words, s);
+    }
     sc_free(l->y, s);
-    sc_digest(l->x, l->words, s);
+    if (!l->unread) {
+        sc_digest(l->x, l->words, s);
+    }
     sc_free(l->x, s);
     if (is("parts") && i % 2 == 0) {
         sc_digest(l->z, SC_WORDS, s);
@@ -115,7 +122,7 @@ int main(int argc, char **argv)
 
     for (uint64_t step = 0; step < N_STEPS; step++) {
         const unsigned n = n_layers(step);
-        const unsigned n_batches = is("batches") ? 1 + phase(step) % N_BATCHES : 1;
+        const unsigned n_batches = is("batches") || is("unread") ? 1 + phase(step) % N_BATCHES : 1;
 
         for (unsigned b = 0; b < n_batches; b++) {
             for (unsigned i = 0; i < n; i++) {
