@@ -60,7 +60,8 @@ SQUEEZE_ONCE = [("both", "!cuLaunchKernel:11;!cuLaunchKernel:37;!cuLaunchKernel:
 SUNK = "sunk,"
 SUNK_FILES = ("shim/sinks.c", "shim/copies.c", "shim/engine_adopt.c", "shim/engine_move.c", "shim/engine_return.c")
 SUNK_NAMES = ("scenario_plan_touches", "scenario_plan_streams", "scenario_plan_aside", "scenario_plan_drifts",
-              "scenario_plan_threads", "scenario_plan_contexts", "scenario_plan_beside", "scenario_a6_ranks")
+              "scenario_plan_signal", "scenario_plan_threads", "scenario_plan_contexts", "scenario_plan_beside",
+              "scenario_a6_ranks")
 # Only so many steps are planned.
 SUNK_ARGUMENTS = {"scenario_a6_ranks": [[k, "9"] for k in ("early", "posted", "1f1b", "foreign", "record", "behind")]}
 # In every other one the device works only when it is waited for.
