@@ -69,9 +69,9 @@ SUNK_FAULTS = ["", "", "!cuMemcpyDtoHAsync:~40", "!cuMemcpyHtoDAsync:~40", "!cuE
                "!cuEventRecord:~20;!cuStreamSynchronize:~50", "!cuStreamWaitEvent:~20", "!cuLaunchKernel:~10"]
 # Where the stages' lists are made; once they are behind a fault that is drawn, nothing is planned.
 SUNK_ONCE = ["!cuMemsetD32Async:84", "!cuMemsetD32Async:87", "!cuMemsetD32Async:90"]
-# Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4);
+# Where no event can be recorded the host waits for the device, and what waits for the host stands still (a6, c4, signal);
 # others are short of memory or done in another process, and what fails there is not always the refused call.
-NO_FAULTS = ("scenario_a6_", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
+NO_FAULTS = ("scenario_a6_", "scenario_plan_signal", "scenario_c4_growth_beside_drop", "scenario_forked_worker", "scenario_b6_", "scenario_b9_",
              "scenario_c8_", "scenario_c9_", "scenario_locks_", "scenario_a1_product_elsewhere")
 MEMORY = {"scenario_b9_no_memory_in_region": ["3M"], "scenario_c8_fits_only_stashed": ["8M"],
           "faults_job": ["64M", "6M"], "scenario_c4_growth_and_drop": ["4M"], "scenario_c9_reserve_in_use": ["4M"],
@@ -342,7 +342,7 @@ class Campaign:
         """The plain output of every program; each must end well."""
         todo = {}
         for bench in {m.bench for m in self.all}:
-            for run in itertools.islice(runs(bench, self.programs), 1500):
+            for run in itertools.chain(sunk_runs(bench, 1), itertools.islice(runs(bench, self.programs), 1500)):
                 todo.setdefault(key(run), run)
         jobs = {k: pool.submit(plain, f"{self.folder}/{r.bench}", r) for k, r in todo.items()}
         self.plain = {k: job.result() for k, job in jobs.items()}

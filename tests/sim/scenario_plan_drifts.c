@@ -8,11 +8,12 @@
  *   names   a region is named otherwise
  *   batches one, two or three batches a step, one ahead
  *   parts   tensors of a layer are freed while others of it stay; a temporary with padding
- *   unread  backward frees layers that it does not read
+ *   unread  backward frees most layers unread, three batches a step
  */
 #include "tests/sim/scenario_plan.h"
 
 #define N_STEPS   24
+#define N_UNREAD  40 /* steps of that kind: few copies are on their way in when their layer goes */
 #define N_BATCHES 3
 
 struct layer {
@@ -40,6 +41,14 @@ static unsigned n_layers(uint64_t step)
     return is("layers") ? PL_LAYERS - 1 + phase(step) % 3 : PL_LAYERS;
 }
 
+static unsigned n_batches_of(uint64_t step)
+{
+    if (is("batches")) {
+        return 1 + phase(step) % N_BATCHES;
+    }
+    return is("unread") ? N_BATCHES : 1;
+}
+
 static size_t words_of(uint64_t step, unsigned i)
 {
     static const size_t of_phase[] = {SC_WORDS, SC_WORDS * 3 / 2, SC_WORDS / 2, SC_WORDS - 8};
@@ -56,7 +65,7 @@ static void forward(struct layer *l, uint64_t step, unsigned i, uint64_t seed, C
         is("names") && phase(step) % 2 == 1 && i % 3 == 0 ? "other_moe_experts" : "moe_experts";
 
     l->words = words_of(step, i);
-    l->unread = is("unread") && test_mix(seed) % 3 > 0;
+    l->unread = is("unread") && test_mix(seed) % 8 > 0;
     nvtxRangePushA(name);
     if (l->words > 0) {
         const uint64_t valid = is("rows") && i % 4 == step % 4 ? 0 : pl_valid(seed) % l->words;
@@ -120,9 +129,9 @@ int main(int argc, char **argv)
     sc_start();
     const CUstream s = sc_stream();
 
-    for (uint64_t step = 0; step < N_STEPS; step++) {
+    for (uint64_t step = 0; step < (is("unread") ? N_UNREAD : N_STEPS); step++) {
         const unsigned n = n_layers(step);
-        const unsigned n_batches = is("batches") || is("unread") ? 1 + phase(step) % N_BATCHES : 1;
+        const unsigned n_batches = n_batches_of(step);
 
         for (unsigned b = 0; b < n_batches; b++) {
             for (unsigned i = 0; i < n; i++) {
