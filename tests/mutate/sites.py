@@ -617,6 +617,17 @@ EXPLAINED = {
     "moving_group_does_not_come_in_ahead":
         "only what is out is brought in ahead: what moves is left to whoever moves it; without it a group counts as come "
         "in with a part of it",
+    "sink_that_is_still_is_taken_first":
+        "chooses a sink: the copy to it waits for its last users either way",
+    "stage_that_is_due_is_kept":
+        "chooses a stage: what loses one has its bytes on the host, and a restore reads them there, slower",
+    "streams_of_a_sink_are_idle_when_it_goes":
+        "what they were given is waited for before (stages_are_idle_when_a_plan_goes), and a stage of which nobody knows "
+        "when it is free stays mapped",
+    "overflow_is_on_the_host_for_certain":
+        "ps_copy_make reserves the same pages and refuses: then the group stays for now, in place of going to pages",
+    "partial_stash_goes_to_the_pool":
+        "the rest of a group in a sink of its own comes back as it would from pages; only the first sink's is copied ahead",
     "held_place_is_not_taken":
         "a held tensor whose place is taken is brought back: make_resident looks until it is there",
     "lost_stash_keeps_the_group":

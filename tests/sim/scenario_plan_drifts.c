@@ -8,15 +8,18 @@
  *   names   a region is named otherwise
  *   batches one, two or three batches a step, one ahead
  *   parts   tensors of a layer are freed while others of it stay; a temporary with padding
+ *   unread  backward frees most layers unread, three batches a step
  */
 #include "tests/sim/scenario_plan.h"
 
 #define N_STEPS   24
+#define N_UNREAD  40 /* steps of that kind: few copies are on their way in when their layer goes */
 #define N_BATCHES 3
 
 struct layer {
     CUdeviceptr x, y, z;
     size_t words; /* 0: none */
+    bool unread;
 };
 
 static struct layer layers[N_BATCHES][PL_LAYERS + 1];
@@ -38,6 +41,14 @@ static unsigned n_layers(uint64_t step)
     return is("layers") ? PL_LAYERS - 1 + phase(step) % 3 : PL_LAYERS;
 }
 
+static unsigned n_batches_of(uint64_t step)
+{
+    if (is("batches")) {
+        return 1 + phase(step) % N_BATCHES;
+    }
+    return is("unread") ? N_BATCHES : 1;
+}
+
 static size_t words_of(uint64_t step, unsigned i)
 {
     static const size_t of_phase[] = {SC_WORDS, SC_WORDS * 3 / 2, SC_WORDS / 2, SC_WORDS - 8};
@@ -54,6 +65,7 @@ static void forward(struct layer *l, uint64_t step, unsigned i, uint64_t seed, C
         is("names") && phase(step) % 2 == 1 && i % 3 == 0 ? "other_moe_experts" : "moe_experts";
 
     l->words = words_of(step, i);
+    l->unread = is("unread") && test_mix(seed) % 8 > 0;
     nvtxRangePushA(name);
     if (l->words > 0) {
         const uint64_t valid = is("rows") && i % 4 == step % 4 ? 0 : pl_valid(seed) % l->words;
@@ -80,9 +92,13 @@ static void backward(struct layer *l, unsigned i, CUstream s)
     if (l->words == 0) {
         return;
     }
-    sc_digest(l->y, l->words, s);
+    if (!l->unread) {
+        sc_digest(l->y, l->words, s);
+    }
     sc_free(l->y, s);
-    sc_digest(l->x, l->words, s);
+    if (!l->unread) {
+        sc_digest(l->x, l->words, s);
+    }
     sc_free(l->x, s);
     if (is("parts") && i % 2 == 0) {
         sc_digest(l->z, SC_WORDS, s);
@@ -113,9 +129,9 @@ int main(int argc, char **argv)
     sc_start();
     const CUstream s = sc_stream();
 
-    for (uint64_t step = 0; step < N_STEPS; step++) {
+    for (uint64_t step = 0; step < (is("unread") ? N_UNREAD : N_STEPS); step++) {
         const unsigned n = n_layers(step);
-        const unsigned n_batches = is("batches") ? 1 + phase(step) % N_BATCHES : 1;
+        const unsigned n_batches = n_batches_of(step);
 
         for (unsigned b = 0; b < n_batches; b++) {
             for (unsigned i = 0; i < n; i++) {

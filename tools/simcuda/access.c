@@ -3,8 +3,9 @@
  * Between the software driver and the happens-before checker: tells hb which operations exist, what orders them, and
  * which physical bytes each of them touches through which mapping. Guarded by the big lock.
  *
- * Copies, fills and the stash kernels declare their ranges, exact to the byte. What any other kernel touches is
- * seen by page faults (fault.c), so two kernels that write neighbouring parts of one block look like a conflict.
+ * Copies, fills and the stash kernels declare their ranges, exact to the byte, those in pinned host memory too. What
+ * any other kernel touches is seen by page faults (fault.c), so two kernels that write neighbouring parts of one block
+ * look like a conflict; what it, or the host, touches in host memory is not seen.
  *
  * What an operation is ordered after is noted when it is queued and folded into its clock when it first matters, which
  * is after all of it has run: so edges that only show in the run (waits on a value) are in it.
@@ -617,7 +618,7 @@ void sim_check_free(struct sim_op *op, CUdeviceptr base, uint64_t bytes)
     set_freed(base, op->clock->op);
 }
 
-/* ---- pinned host memory, as far as the stash kernels use it ---- */
+/* ---- pinned host memory, as far as copies, fills and the stash kernels use it ---- */
 
 struct sim_check_area {
     struct hb_unit *unit;
@@ -638,11 +639,20 @@ static void access_host(struct hb_op *op, CUdeviceptr address, uint64_t bytes, e
     if (h->check == NULL) {
         h->check = sim_calloc(1, sizeof(*h->check));
         h->check->unit = hb_unit_create(hb, h->bytes, "pinned host memory");
+        hb_unit_written(h->check->unit); /* by the host */
         h->check->map = hb_map(hb, h->check->unit, 0, h->bytes, base);
     }
     const uint64_t left = h->bytes - (address - base);
 
     hb_access(hb, op, h->check->map, address - base, bytes < left ? bytes : left, mode);
+}
+
+void sim_check_host_range(struct sim_op *op, const void *address, uint64_t bytes, bool write)
+{
+    if (on() && op->clock != NULL && sim_hostmem_find(address) != NULL) {
+        access_host(clock_settle(op->clock), (CUdeviceptr)(uintptr_t)address, bytes,
+                    write ? HB_WRITE : HB_READ);
+    }
 }
 
 void sim_check_hostmem_gone(struct sim_hostmem *h)

@@ -153,7 +153,11 @@ static void copy_row(const struct sim_place *dst, size_t dst_at, const struct si
 static bool may_place(struct sim_op *op, const struct sim_place *p, size_t at, size_t width,
                       bool write)
 {
-    return p->is_host || may(op, p->device + at, width, write);
+    if (p->is_host) {
+        sim_check_host_range(op, p->host + at, width, write);
+        return true;
+    }
+    return may(op, p->device + at, width, write);
 }
 
 static void do_copy(struct sim_op *op)
@@ -195,6 +199,7 @@ static void do_fill(struct sim_op *op)
     for (size_t y = 0; y < f->height; y++) {
         const CUdeviceptr row = f->dst + y * f->pitch;
         if (!sim_va_is_device(row)) { /* pinned host memory */
+            sim_check_host_range(op, (const void *)(uintptr_t)row, f->width * f->unit, true);
             for (size_t i = 0; i < f->width; i++) {
                 memcpy((uint8_t *)(uintptr_t)row + i * f->unit, &f->value, f->unit);
             }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Happens-before checker: vector clocks for the host and for streams, and for every byte of physical device
- * memory the last write, the reads since, and the mapping (virtual address) that owns it. A pair of accesses
- * that no edge orders is reported whatever order ran. Pure C: knows nothing of CUDA, maps and touches nothing.
+ * memory, and of pinned host memory, the last write, the reads since, and the mapping (virtual address) that owns it.
+ * A pair of accesses that no edge orders is reported whatever order ran. Pure C: knows nothing of CUDA, maps and
+ * touches nothing.
  *
  * Not thread-safe: all calls of one checker are made under the simulator's lock.
  *
@@ -103,6 +104,8 @@ void hb_note_empty_wait(struct hb *hb, unsigned actor, const char *what);
 /* ---- memory ---- */
 /* New physical memory with no history. label is for reports ("handle 12"). */
 struct hb_unit *hb_unit_create(struct hb *hb, uint64_t bytes, const char *label);
+/* All of a new unit counts as written: somebody who is not seen here writes it. */
+void hb_unit_written(struct hb_unit *unit);
 /* The memory is gone; its mappings must be gone too. */
 void hb_unit_destroy(struct hb *hb, struct hb_unit *unit);
 /* [address, address + bytes) now shows unit from offset on. NULL when out of memory. */

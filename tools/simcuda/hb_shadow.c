@@ -143,6 +143,11 @@ struct hb_unit *hb_unit_create(struct hb *hb, uint64_t bytes, const char *label)
     return u;
 }
 
+void hb_unit_written(struct hb_unit *unit)
+{
+    unit->segments[0].written = true;
+}
+
 void hb_unit_destroy(struct hb *hb, struct hb_unit *unit)
 {
     (void)hb;

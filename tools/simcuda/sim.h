@@ -266,6 +266,8 @@ void sim_check_pages_fresh(uint64_t first_page, uint64_t n_pages);
 /* A mapping appeared or is about to go; m->serial tells successive ones at one address apart. */
 void sim_check_mapped(const struct sim_mapping *m);
 void sim_check_unmapping(const struct sim_mapping *m);
+/* An operation reads or writes host memory; only what begins in a pinned area counts, as far as that goes. */
+void sim_check_host_range(struct sim_op *op, const void *address, uint64_t bytes, bool write);
 /* Pinned host memory is about to be unpinned. */
 void sim_check_hostmem_gone(struct sim_hostmem *h);
 /* At the end of the process: prints the reports on stderr and returns how many there were. */
