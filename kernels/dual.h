@@ -57,7 +57,7 @@ __attribute__((aligned(16), may_alias));
         for (uint32_t left_ = PS_BALLOT(_x), _lane = __ffs((int)left_) - 1; left_ != 0;            \
              left_ &= left_ - 1, _lane = __ffs((int)left_) - 1)
 #    define PS_OF_LANE(_x, _lane) __shfl_sync(~0u, (_x), (int)(_lane))
-#    define PS_YIELD()        ((void)0)
+#    define PS_YIELD()            ((void)0)
 
 /* Returns the value before. */
 PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
@@ -206,7 +206,7 @@ PS_DEVICE uint64_t ps_atomic_add(uint64_t *p, uint64_t v)
     return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
 }
 
-/* GCC 12.2 at -O2 takes v for the value before, once it has added it (its pass forward-propagate): v is hidden from it. */
+/* GCC 12.2 at -O2 takes v for the value before, once it has added it (pass forward-propagate): v is hidden from it. */
 PS_DEVICE uint64_t ps_atomic_sum(uint64_t *p, uint64_t v)
 {
     uint64_t added = v;

@@ -14,7 +14,7 @@
 #define N_LANES         32   /* of stash, restore and drop */
 #define RING_LEAST      8192 /* the end of a stash uses the ring as well (settle.h) */
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
-#define N_THREADS_CLEAN 512 /* one block a multiprocessor: most launches find nothing to do */
+#define N_THREADS_CLEAN 512  /* one block a multiprocessor: most launches find nothing to do */
 
 /* The fatbin, made from stash.cu at build time by embed.py. */
 extern const unsigned char ps_stash_image[];

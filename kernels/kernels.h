@@ -33,7 +33,7 @@ struct ps_kernels {
     CUmodule module;
     CUfunction stash, restore, drop, grow, clean, shift;
     unsigned n_multiprocessors;
-    struct ps_shapes out, in; /* of a stash, of a restore */
+    struct ps_shapes out, in;            /* of a stash, of a restore */
     struct ps_shape shift_out, shift_in; /* units are no matter */
 };
 

@@ -195,6 +195,8 @@ static void retire_stream(struct ps_engine *e, CUstream stream)
     for (struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
         fl->stream_key = fl->stream_key == key ? gone : fl->stream_key;
     }
+    e->stashes.key = e->stashes.key == key ? gone : e->stashes.key;
+    e->ahead.key = e->ahead.key == key ? gone : e->ahead.key;
     ps_sinks_retire(e->sinks, key, gone);
 }
 
@@ -348,6 +350,10 @@ static CUresult make_streams(struct ps_engine *e)
         r = ps_driver.cuStreamCreateWithPriority(&e->restore_stream, CU_STREAM_NON_BLOCKING,
                                                  greatest);
     }
+    if (r == CUDA_SUCCESS) {
+        r = ps_driver.cuStreamCreateWithPriority(&e->ahead_stream, CU_STREAM_NON_BLOCKING,
+                                                 greatest);
+    }
     return r;
 }
 
@@ -360,8 +366,9 @@ static bool idle_stream(CUstream stream)
 /* Gives back what set_up has made so far. Lock not held. */
 static void tear_down(struct ps_engine *e)
 {
-    CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream};
-    for (int i = 0; i < 3; i++) {
+    CUstream *const streams[] = {&e->stash_stream, &e->drop_stream, &e->restore_stream,
+                                 &e->ahead_stream};
+    for (int i = 0; i < 4; i++) {
         /* The arena's first fill may still run. */
         if (!idle_stream(*streams[i])) {
             ps_count(errors, 1);
@@ -370,7 +377,7 @@ static void tear_down(struct ps_engine *e)
     }
     ps_pool_fini(e);
     ps_kernels_unload(&ps_driver, &e->kernels);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (*streams[i] != NULL) {
             ps_driver.cuStreamDestroy(*streams[i]);
             *streams[i] = NULL;

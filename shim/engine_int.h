@@ -253,6 +253,8 @@ struct ps_engine {
     CUstream stash_stream;   /* low priority */
     CUstream drop_stream;    /* low priority; no job stream ever waits for it */
     CUstream restore_stream; /* high priority; restores that no stream of the job can carry */
+    CUstream ahead_stream;   /* high priority; restores ahead of the first touch */
+    struct ps_carrier stashes, ahead; /* stash_stream, ahead_stream */
     struct ps_kernels kernels;
     struct ps_fences fences;
     struct ps_page_pool pool;
@@ -573,7 +575,8 @@ CUresult ps_move_back(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
 static inline bool ps_stream_ours(const struct ps_engine *e, uint64_t key)
 {
     return key == ps_stream_key(e->ctx, e->stash_stream) ||
-           key == ps_stream_key(e->ctx, e->restore_stream);
+           key == ps_stream_key(e->ctx, e->restore_stream) ||
+           key == ps_stream_key(e->ctx, e->ahead_stream);
 }
 /* Brings all of a group that is out in ahead of its first touch, if its places are vacant. Lock held; let go and taken
  * again. */

@@ -44,6 +44,7 @@ static void view_group(const struct ps_engine *e, const struct ps_group *g, uint
     for (const struct ps_flight *fl = e->flights; fl != NULL; fl = fl->next) {
         v->lane_busy = v->lane_busy || fl->stream_key != g->stream_key;
     }
+    v->lane_busy = v->lane_busy || !ps_carrier_takes(&e->stashes, g->stream_key);
     for (const struct ps_tensor *t = g->tensors; t != NULL; t = t->next) {
         v->n_pinned += t->pins > 0;
         v->foreign_pending =
@@ -344,6 +345,9 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
         return 0;
     }
     fl->fence = ps_fence_record(&e->fences, e->ctx, e->stash_stream, &r);
+    if (fl->fence != NULL) {
+        fl->fence->behind_key = g->stream_key;
+    }
     if (fl->fence == NULL && !wait_stash(e)) {
         free(fl); /* but not the copies: the kernel may yet write them */
         lose_stash(g, t, n);
@@ -370,17 +374,19 @@ static uint32_t stash_batch(struct ps_engine *e, struct ps_group *g, bool early)
 
 static void stash_group(struct ps_engine *e, struct ps_group *g, bool early)
 {
-    const CUresult r = order_stash(e, g);
-    if (r != CUDA_SUCCESS) {
+    uint32_t n = PS_BATCH_MAX;
+    ps_carrier_open(&e->stashes, g->stream_key);
+    if (order_stash(e, g) != CUDA_SUCCESS) {
         g->kept = true;
-        return;
+        n = 0;
+    } else {
+        g->full = false; /* until it is seen once more */
     }
-    uint32_t n;
-    g->full = false; /* until it is seen once more */
-    do {
+    while (n == PS_BATCH_MAX && !g->full) {
         n = stash_batch(e, g, early);
         g->kept = g->kept && n == 0;
-    } while (n == PS_BATCH_MAX && !g->full);
+    }
+    ps_carrier_close(&e->stashes, &e->fences, e->ctx, e->stash_stream);
 }
 
 /* The group of that serial, else the next one; NULL when neither is there. */

@@ -40,7 +40,7 @@ static enum ps_pace restore_pace(const struct ps_engine *e, struct ps_tensor *co
     if (ps_mostly_host(spilled, pages)) {
         return PS_HOST;
     }
-    return stream == e->restore_stream ? PS_QUIET : PS_FAST;
+    return stream == e->ahead_stream ? PS_QUIET : PS_FAST;
 }
 
 /* Most of what lies there is what belongs there: backward seldom writes what it was saved for. */
@@ -264,6 +264,7 @@ static CUresult enqueue_restore(struct ps_engine *e, struct ps_tensor *const *t,
     }
     *f_p = ps_fence_record(&e->fences, e->ctx, stream, &r);
     if (*f_p != NULL) {
+        (*f_p)->behind_key = stream == e->ahead_stream ? e->ahead.key : key;
         return CUDA_SUCCESS;
     }
     ps_count(errors, 1);
@@ -323,7 +324,8 @@ void ps_prefetch(struct ps_engine *e, struct ps_group *g)
 {
     struct ps_tensor *out[PS_BATCH_MAX];
     uint32_t n = 0;
-    bool vacant = e->state == PS_ENGINE_READY && !e->ended && !g->open;
+    bool vacant = e->state == PS_ENGINE_READY && !e->ended && !g->open &&
+                  ps_carrier_takes(&e->ahead, g->stream_key);
 
     for (struct ps_tensor *t = g->tensors; t != NULL && vacant; t = t->next) {
         if (t->state == PS_OUT && !t->freed) {
@@ -341,5 +343,7 @@ void ps_prefetch(struct ps_engine *e, struct ps_group *g)
     g->returned = true;
     g->prefetched = true;
     ps_count(prefetches, 1);
-    (void)ps_move_in(e, out, n, e->restore_stream); /* not now: then at its first touch */
+    ps_carrier_open(&e->ahead, g->stream_key);
+    (void)ps_move_in(e, out, n, e->ahead_stream); /* not now: then at its first touch */
+    ps_carrier_close(&e->ahead, &e->fences, e->ctx, e->ahead_stream);
 }

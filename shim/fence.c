@@ -60,7 +60,7 @@ struct ps_fence *ps_fence_record(struct ps_fences *pool, CUcontext ctx, CUstream
             return NULL;
         }
     }
-    f->stream_key = ps_stream_key(ctx, stream);
+    f->stream_key = f->behind_key = ps_stream_key(ctx, stream);
     f->refs = 1;
     f->done = false;
     *r_p = ps_driver.cuEventRecord(f->event, stream);
@@ -122,6 +122,7 @@ void ps_fences_retire(struct ps_fences *pool, uint64_t key, uint64_t new_key)
 {
     for (struct ps_fence *f = pool->all; f != NULL; f = f->all_next) {
         f->stream_key = f->stream_key == key ? new_key : f->stream_key;
+        f->behind_key = f->behind_key == key ? new_key : f->behind_key;
     }
 }
 
@@ -134,4 +135,27 @@ void ps_fences_fini(struct ps_fences *pool)
         ps_driver.cuEventDestroy(f->event);
         free(f);
     }
+}
+
+bool ps_carrier_takes(const struct ps_carrier *c, uint64_t key)
+{
+    return c->key == key || (c->n_open == 0 && ps_fence_done(c->last));
+}
+
+void ps_carrier_open(struct ps_carrier *c, uint64_t key)
+{
+    ps_assert(ps_carrier_takes(c, key));
+    c->key = key;
+    c->n_open++;
+}
+
+void ps_carrier_close(struct ps_carrier *c, struct ps_fences *pool, CUcontext ctx, CUstream stream)
+{
+    CUresult r;
+    struct ps_fence *f = ps_fence_record(pool, ctx, stream, &r);
+
+    ps_assert(c->n_open > 0);
+    c->n_open--;
+    ps_fence_unref(pool, c->last);
+    c->last = f != NULL ? f : ps_fence_never();
 }

@@ -15,6 +15,8 @@
 struct ps_fence {
     CUevent event;
     uint64_t stream_key; /* ps_stream_key of where it was recorded */
+    uint64_t
+        behind_key; /* the same; of a stream of ours, the job's stream that it waited for, if its recorder says so */
     uint32_t refs;
     bool done; /* seen complete */
     struct ps_fence *next;
@@ -45,5 +47,21 @@ CUresult ps_fence_wait(struct ps_fence *f, uint64_t stream_key, CUstream stream)
 /* The stream goes: its fences get a key no stream has, for another may get its handle. */
 void ps_fences_retire(struct ps_fences *pool, uint64_t key, uint64_t new_key);
 void ps_fences_fini(struct ps_fences *pool);
+
+/*
+ * A stream of ours that waits for streams of the job, and for which those wait. While it is behind one of them it takes
+ * nothing that is for another: that one would wait for the first, and what the first waits for may be this thread's, or
+ * another rank's, to do. Zeroed: free.
+ */
+struct ps_carrier {
+    struct ps_fence *last; /* behind what it was given last, */
+    uint64_t key;          /* for this stream of the job */
+    uint32_t n_open;       /* calls that are giving it something */
+};
+
+bool ps_carrier_takes(const struct ps_carrier *c, uint64_t key);
+/* Around whatever may make it wait; it takes that key. The lock may be let go in between. */
+void ps_carrier_open(struct ps_carrier *c, uint64_t key);
+void ps_carrier_close(struct ps_carrier *c, struct ps_fences *pool, CUcontext ctx, CUstream stream);
 
 #endif

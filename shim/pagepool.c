@@ -151,8 +151,8 @@ static void plan_sizes(struct ps_engine *e, uint64_t total, uint64_t *n_slots_p)
     }
     p->grow_unit =
         round_up(p->grow_unit, e->granularity > p->page_bytes ? e->granularity : p->page_bytes);
-    p->arena_bytes =
-        round_up(512 + 2 * n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16, e->granularity);
+    p->arena_bytes = round_up(512 + 2 * n_slots * sizeof(uint32_t) + (uint64_t)PS_COPIES_MAX * 16,
+                              e->granularity);
     /* More may be out than the device holds, though not many times more: an entry a page of eight devices. */
     p->tables_room = round_up(8 * n_pages * sizeof(struct ps_page_entry), e->granularity);
 }

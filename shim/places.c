@@ -64,17 +64,11 @@ struct ps_fence *ps_places_pending(const struct ps_places *p)
 
 /* ---- from here on the lock is held ---- */
 
-/*
- * Over, in the order of the stream, or on a stream of ours, which waits for nothing but what the job's stream had
- * before: those may be waited for.
- */
-static bool ready_for(const struct ps_engine *e, struct ps_fence *const ready[2], uint64_t key)
+/* Over, in the order of the stream, or on a stream of ours behind nothing but that: those may be waited for. */
+static bool ready_for(struct ps_fence *const ready[2], uint64_t key)
 {
-    const uint64_t stash = ps_stream_key(e->ctx, e->stash_stream);
-    const uint64_t restore = ps_stream_key(e->ctx, e->restore_stream);
     for (int i = 0; i < 2; i++) {
-        if (ready[i] != NULL && ready[i]->stream_key != key && ready[i]->stream_key != stash &&
-            ready[i]->stream_key != restore && !ps_fence_done(ready[i])) {
+        if (ready[i] != NULL && ready[i]->behind_key != key && !ps_fence_done(ready[i])) {
             return false;
         }
     }
@@ -109,7 +103,7 @@ static enum lane_state lane_state(const struct ps_places *p, uint32_t lane)
 }
 
 /* Free, mapped to its lane or to spares, and the last users' ends are in the stream's order. */
-static bool set_ready(const struct ps_engine *e, const struct ps_place_set *set, uint64_t key)
+static bool set_ready(const struct ps_place_set *set, uint64_t key)
 {
     if (set->group != NULL) {
         return false;
@@ -117,7 +111,7 @@ static bool set_ready(const struct ps_engine *e, const struct ps_place_set *set,
     for (uint32_t k = 0; k < set->n_places; k++) {
         const struct ps_place *place = &set->places[k];
         if (place->owner != NULL || (place->aside && place->spare == NULL) || place->busy ||
-            !ready_for(e, place->ready, key)) {
+            !ready_for(place->ready, key)) {
             return false;
         }
     }
@@ -131,7 +125,7 @@ static struct ps_place_set *choose_set(const struct ps_engine *e, uint32_t name,
     struct ps_places *p = e->places;
     struct ps_place_set *best = NULL;
     if (wanted < p->plan.n_sets && p->sets[wanted].name == name &&
-        set_ready(e, &p->sets[wanted], key)) {
+        set_ready(&p->sets[wanted], key)) {
         best = &p->sets[wanted];
         *state_p = lane_state(p, best->lane);
         if (*state_p != LANE_TAKEN) {
@@ -140,7 +134,7 @@ static struct ps_place_set *choose_set(const struct ps_engine *e, uint32_t name,
     }
     for (uint32_t i = 0; i < p->plan.n_sets; i++) {
         struct ps_place_set *set = &p->sets[i];
-        if (set->name != name || !set_ready(e, set, key)) {
+        if (set->name != name || !set_ready(set, key)) {
             continue;
         }
         const enum lane_state s = lane_state(p, set->lane);
@@ -284,7 +278,7 @@ static bool take_tail(struct ps_engine *e, const struct ps_group *g, struct ps_t
             return false;
         }
         evict(e, s);
-    } else if (!ready_for(e, s->ready, key)) {
+    } else if (!ready_for(s->ready, key)) {
         return false;
     }
     if (!order_slot(e, s, stream)) {
@@ -347,7 +341,7 @@ enum ps_placing ps_places_alloc(struct ps_engine *e, struct ps_group *g, struct 
     struct ps_place *place = &set->places[planned - e->places->plan.sites - set->first_site];
     /* The set was ready for the stream of the group's first allocation; this may be another. */
     if (place->owner != NULL || place->slot.bytes < bytes ||
-        !ready_for(e, place->ready, ps_stream_key(e->ctx, stream))) {
+        !ready_for(place->ready, ps_stream_key(e->ctx, stream))) {
         return PS_PLACE_MISS;
     }
     struct ps_tensor *t = calloc(1, sizeof(*t));
@@ -471,7 +465,7 @@ bool ps_place_enter(struct ps_engine *e, struct ps_tensor *t, CUstream stream)
         evict(e, s);
     }
     /* An end on another stream than this and the group's may depend on this thread. */
-    if (!ready_for(e, s->ready, key) && !ready_for(e, s->ready, t->group->stream_key)) {
+    if (!ready_for(s->ready, key) && !ready_for(s->ready, t->group->stream_key)) {
         return false;
     }
     if (!order_slot(e, s, stream)) {

@@ -8,8 +8,8 @@
 #include "policy/base/log.h"
 #include "shim/engine_int.h"
 
-#define USES   4 /* streams on which restores read a sink, or its stage */
-#define READY  (USES + 2)
+#define USES  4 /* streams on which restores read a sink, or its stage */
+#define READY (USES + 2)
 
 struct ps_stage {
     uint64_t list;                 /* device address of its free list */
@@ -297,7 +297,7 @@ static bool may_follow(const struct ps_engine *e, struct ps_fence *const *f, uin
     for (uint32_t i = 0; i < n && may; i++) {
         const uint64_t on = f[i] != NULL ? f[i]->stream_key : key;
         const bool follows =
-            on == key || ps_stream_ours(e, on) || (its_key == key && (on == out || on == in));
+            f[i] == NULL || f[i]->behind_key == key || (its_key == key && (on == out || on == in));
         may = follows || ps_fence_done(f[i]);
     }
     return may;
@@ -406,7 +406,7 @@ uint32_t ps_sink_pages(const struct ps_engine *e, const struct ps_group *g)
     return usual_pages(e, g) != 0 && e->pool.host_list != 0 ? e->sinks->chosen.stage_pages : 0;
 }
 
-/* All of the stage's planned pages are in its list, in order: at first, and where a copy to the host did not see to it. */
+/* All of the stage's planned pages are in its list, in order. At first, and where no copy to the host saw to it. */
 static CUresult fill_list(const struct ps_engine *e, const struct ps_stage *s, uint32_t pages)
 {
     CUresult r = ps_driver.cuMemsetD32Async(s->list + offsetof(struct ps_free_list, head), 0, 6,

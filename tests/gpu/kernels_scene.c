@@ -206,7 +206,8 @@ static void create_list(struct scene *s, int part, const struct ps_kernels *k)
 
     MUST(extra.cuMemAlloc(&s->list[part], sizeof(list)));
     MUST(extra.cuMemAlloc(&s->slots[part], round_up(s->n_slots * 8, 512)));
-    MUST(drv.cuMemsetD32Async(s->slots[part], 0, round_up(s->n_slots * 8, 512) / 4, CU_STREAM_LEGACY));
+    MUST(drv.cuMemsetD32Async(s->slots[part], 0, round_up(s->n_slots * 8, 512) / 4,
+                              CU_STREAM_LEGACY));
     memcpy(&list.slots, &s->slots[part], sizeof(list.slots));
     list.head = list.tail = s->n_taken[part] = random_word() >> 20;
     MUST(extra.cuMemcpyHtoD(s->list[part], &list, sizeof(list)));
@@ -315,8 +316,8 @@ static void check_list(const struct scene *s, int part, uint64_t n_free)
     MUST(extra.cuMemcpyDtoH(slots, s->slots[part], s->n_slots * 4));
     const uint64_t hidden = part == 0 ? s->capacity - s->share : 0;
 
-    ok = ok && list.done == 0 && list.n_spare == 0 && list.head == s->n_taken[part] && list.tail - list.head == n_free &&
-         list.n_free == n_free - hidden;
+    ok = ok && list.done == 0 && list.n_spare == 0 && list.head == s->n_taken[part] &&
+         list.tail - list.head == n_free && list.n_free == n_free - hidden;
     for (uint64_t at = list.head; ok && at < list.tail; at++) {
         const uint32_t page = slots[at % s->n_slots] ^ (part == 0 ? 0 : PS_PAGE_HOST);
 

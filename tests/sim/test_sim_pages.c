@@ -27,7 +27,8 @@ static CUdeviceptr make_list(void)
     struct ps_free_list list = {.n_slots = 32};
     const CUdeviceptr at = dt_alloc(sizeof list);
 
-    list.slots = (uint32_t *)(uintptr_t)dt_alloc(2 * 32 * 4); /* NOLINT(performance-no-int-to-ptr) */
+    list.slots =
+        (uint32_t *)(uintptr_t)dt_alloc(2 * 32 * 4); /* NOLINT(performance-no-int-to-ptr) */
     ok(cuMemcpyHtoD(at, &list, sizeof list));
     return at;
 }

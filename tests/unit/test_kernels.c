@@ -192,9 +192,11 @@ static void stash_beside_nothing(int64_t n)
     unsigned char flags[N_PAGES];
     uint64_t counts[2] = {0, 0};
     uint64_t ledger = 0;
-    struct ps_batch b = {
-        .page_bytes = 4096, .n_items = 1, .unit_shift = 10, .ring = {.chunk_shift = 9, .n_slots = 3},
-        .n_pages = N_PAGES};
+    struct ps_batch b = {.page_bytes = 4096,
+                         .n_items = 1,
+                         .unit_shift = 10,
+                         .ring = {.chunk_shift = 9, .n_slots = 3},
+                         .n_pages = N_PAGES};
     void *params[] = {&b};
     struct pool p;
 

@@ -320,7 +320,8 @@ START_TEST(the_less_the_device_holds_the_more_goes)
 
     make_layers(&s, (uint64_t)_i + 1);
     plan_scene(&s, &no_homes);
-    const uint64_t stages = (PS_STAGES_MAX + 1) * least_stage(&s) * PAGE; /* fewer, and one lies there */
+    const uint64_t stages =
+        (PS_STAGES_MAX + 1) * least_stage(&s) * PAGE; /* fewer, and one lies there */
     const uint64_t most = most_out(&s);
 
     ck_assert_uint_ge(count_out(&s), N_GROUPS - 2);

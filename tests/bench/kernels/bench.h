@@ -153,7 +153,15 @@ struct beside {
     uint64_t wrong;
 };
 
-enum traffic { T_STASH_DROP, T_RESTORE, T_COPY, T_SHIFT_OUT, T_SHIFT_IN, T_TO_HOST_CE, T_FROM_HOST_CE };
+enum traffic {
+    T_STASH_DROP,
+    T_RESTORE,
+    T_COPY,
+    T_SHIFT_OUT,
+    T_SHIFT_IN,
+    T_TO_HOST_CE,
+    T_FROM_HOST_CE
+};
 
 void time_beside(struct bench *b, struct product *p, struct tensors *t,
                  const struct ps_shape *shape, enum traffic kind, struct beside *out);
@@ -184,7 +192,7 @@ void report_case(struct report *r, struct bench *b, const struct shape_case *c,
 void report_beside(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
                    const struct shapes *shapes, struct beside last[2]);
 
-/* Pages in a row, by a kernel in each of the shapes and by the copy engine. last: of the last shape, out and in, then the copy engine. */
+/* Pages in a row, by a kernel in each of the shapes, and by the copy engine. last: of the last shape out, in; the latter. */
 void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
                  const struct shapes *out, const struct shapes *in, struct beside last[4]);
 

@@ -66,7 +66,8 @@ static void goal(const char *what, double value, double limit, bool at_least)
 
 struct measured {
     struct outcome large, half, seven, eight, host;
-    struct beside device[2], spot[2], link[4]; /* link: a kernel out and in, the copy engine out and in */
+    struct beside device[2], spot[2],
+        link[4]; /* link: a kernel out and in, the copy engine out and in */
     bool product;
 };
 
@@ -93,10 +94,11 @@ static void goals(const struct measured *m)
         goal("  and the product is longer by %", (double)d->slow_permille / 10, 8, false);
     }
     for (int k = 0; k < 4 && m->product; k++) {
-        static const char *const names[] = {"beside a product, a kernel to the host: % of the copy engine's",
-                                            "beside a product, a kernel from the host: %",
-                                            "beside a product, the copy engine to the host: %",
-                                            "beside a product, the copy engine from the host: %"};
+        static const char *const names[] = {
+            "beside a product, a kernel to the host: % of the copy engine's",
+            "beside a product, a kernel from the host: %",
+            "beside a product, the copy engine to the host: %",
+            "beside a product, the copy engine from the host: %"};
         const struct beside *l = &m->link[k];
 
         goal(names[k], (double)l->payload_mb_s * 100 / (double)m->link[2 + k % 2].quiet_mb_s, 90,

@@ -171,10 +171,11 @@ static void put_beside(struct report *r, const struct ps_shape *shape, const cha
     ps_json_bool(&r->json, "ended_early", s->ended_early);
     ps_json_u64(&r->json, "wrong", s->wrong);
     ps_json_close(&r->json, '}');
-    fprintf(stderr, "  %-19s %s  alone %.1f us, beside %.1f: +%.1f %%  %.1f GB/s (%.1f alone)%s%s\n", traffic,
-            shape_text(shape), us(s->alone_ns), us(s->beside_ns), (double)s->slow_permille / 10,
-            (double)s->payload_mb_s * 1e-3, (double)s->quiet_mb_s * 1e-3, s->ended_early ? " (ended early)" : "",
-            s->wrong != 0 ? "  WRONG" : "");
+    fprintf(
+        stderr, "  %-19s %s  alone %.1f us, beside %.1f: +%.1f %%  %.1f GB/s (%.1f alone)%s%s\n",
+        traffic, shape_text(shape), us(s->alone_ns), us(s->beside_ns),
+        (double)s->slow_permille / 10, (double)s->payload_mb_s * 1e-3, (double)s->quiet_mb_s * 1e-3,
+        s->ended_early ? " (ended early)" : "", s->wrong != 0 ? "  WRONG" : "");
 }
 
 void report_beside(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
