@@ -24,6 +24,7 @@
 #define CHEAP_BYTES  ((uint64_t)1 << 30)
 #define SWEEPS       4 /* steps after a miss: by then the device is done with the memory it took */
 #define PAGE_TRIES   4 /* plans before which the pool's pages may become others */
+#define DOUBTS_MAX   6 /* after 63 steps without pages there will be none */
 #define FAILURES_MAX 4 /* times making places may fail before we stop trying */
 
 static bool worth(const struct ps_learner *l, const struct ps_kind *k)
@@ -151,6 +152,20 @@ static void say_sinks(const struct ps_engine *e, const struct ps_sinks *s)
     }
 }
 
+/*
+ * Does the plan gain nothing only because groups of the step found no pages, so that all of them counts as valid? Host
+ * memory may have been pinned by the next time; each is twice as many steps away as the one before.
+ */
+static bool in_doubt(struct ps_learner *l)
+{
+    const bool seen = l->step_kept == 0 && l->step_valid > 0;
+    if (seen || l->n_doubts == DOUBTS_MAX) {
+        return false;
+    }
+    l->doubt_cuts = 1u << l->n_doubts++;
+    return true;
+}
+
 /* Plans the steps seen so far. The pages are asked for now: pinning takes its time. */
 static void consider(struct ps_engine *e)
 {
@@ -168,7 +183,7 @@ static void consider(struct ps_engine *e)
     if (!plan.adopt) {
         ps_plan_fini(&plan);
         ps_sinks_fini(&sinks);
-        if (!l->left_alone) {
+        if (!in_doubt(l) && !l->left_alone) {
             l->left_alone = true;
             ps_info(
                 "no plan would lower the peak of a step: allocations are left to the job's allocator");
@@ -344,6 +359,7 @@ static bool forget(struct ps_engine *e)
         ps_sites_forget_gain(&e->sites);
         l->forget = l->left_alone = false;
         l->n_off = l->n_failures = l->page_tries = l->n_sweeps = 0;
+        l->n_doubts = l->doubt_cuts = 0;
         l->step_misses = l->step_taken = 0;
         l->crowded = false;
         l->step_moved = l->step_valid = l->held_bytes = 0;
@@ -408,7 +424,10 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
         ps_learn_watch(e, true);
         ps_observe_phase(PS_PHASE_CAPTURE);
     }
-    if ((e->places == NULL && ready && !l->have_next && !l->left_alone) || (off && ready)) {
+    const bool waits = l->doubt_cuts > 0;
+    l->doubt_cuts -= waits;
+    if ((e->places == NULL && ready && !waits && !l->have_next && !l->left_alone) ||
+        (off && ready)) {
         consider(e);
         l->n_off = 0;
     }
@@ -421,7 +440,7 @@ void ps_learn_cut(struct ps_engine *e, const struct ps_cut *cut)
     if (e->places != NULL) {
         sweep(e);
     }
-    l->step_misses = l->step_taken = 0;
+    l->step_misses = l->step_taken = l->step_kept = 0;
     l->step_moved = 0;
     l->step_valid = 0;
     l->busy = false;

@@ -29,6 +29,7 @@ void ps_group_close(struct ps_group *g)
     }
     struct ps_engine *e = g->engine;
     ps_count(kept_resident, g->kept);
+    e->learner.step_kept += g->kept;
     ps_places_group_gone(g);
     if (g->prev != NULL) {
         g->prev->next = g->next;

@@ -36,6 +36,9 @@ struct ps_learner {
     bool forget;         /* all that was learned, at the next cut */
     uint32_t n_off;      /* steps in a row that went otherwise than planned */
     uint32_t n_failures; /* of making places */
+    uint32_t step_kept;  /* groups that stayed for want of pages */
+    uint32_t n_doubts;   /* plans that gained nothing because of such, */
+    uint32_t doubt_cuts; /* and how many cuts pass before the next */
     uint32_t step_misses;
     uint32_t step_taken; /* of those, for slots that were taken */
     bool crowded;        /* a plan was made anew for nothing but those: another would be the same */

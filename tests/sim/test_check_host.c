@@ -131,7 +131,8 @@ static void shift(int i, bool to_host)
                          .count = one,
                          .n_pages = 1,
                          .page_bytes = (uint32_t)PAGE,
-                         .to_host = to_host};
+                         .to_host = to_host,
+                         .ring = {.chunk_shift = 8, .n_slots = 2}};
 
     ok(cuLaunchKernel(dt_function("ps_shift"), 2, 1, 1, 32, 1, 1, 0, streams[i], (void *[]){&s},
                       NULL));

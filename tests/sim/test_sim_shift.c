@@ -61,7 +61,8 @@ static void shift_noting(CUstream stream, bool to_host, uint32_t first, bool not
                          .first = first,
                          .n_pages = N_PAGES,
                          .page_bytes = (uint32_t)PAGE,
-                         .to_host = 1};
+                         .to_host = 1,
+                         .ring = {.chunk_shift = 7, .n_slots = 3}};
 
     if (!to_host) {
         s.from = s.to;

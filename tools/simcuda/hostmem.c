@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simcuda: pinned host memory: allocated or the job's own, registered. Ordinary memory. Under the big lock. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "tools/simcuda/core.h"
 #include "tools/simcuda/late.h"
@@ -122,6 +123,9 @@ CUresult CUDAAPI cuMemFreeHost(void *p)
 
 CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
+    const struct timespec pause = {sim_options.pin_ms / 1000,
+                                   (long)(sim_options.pin_ms % 1000) * 1000000};
+    (void)nanosleep(&pause, NULL);
     SIM_ENTER(SIM_CTX | SIM_UNSAFE, t);
     if (p == NULL || bytesize == 0) {
         return sim_leave(CUDA_ERROR_INVALID_VALUE);

@@ -15,6 +15,7 @@
  *   check=0          1: the happens-before checker
  *   check_exit=1     0: what the checker found does not end the process with 87
  *   numa=-1          the host's node that is said to be closest to each device; -1: there are none
+ *   pin=0            milliseconds that pinning memory of the job's takes, at least
  *   hang=60          seconds without progress that are a deadlock, which ends the process with 86
  *   log=FILE         else stderr
  *   after_all=NAME   launches of that kernel, or what that entry point queues, wait for all streams of their context:
@@ -208,6 +209,8 @@ static void parse_item(char *item)
         sim_options.check_exit = parse_number(whole, value, 0, 1) == 1;
     } else if (strcmp(item, "numa") == 0) {
         sim_options.numa = (int)parse_number(whole, value, 0, 1023);
+    } else if (strcmp(item, "pin") == 0) {
+        sim_options.pin_ms = (unsigned)parse_number(whole, value, 0, 60000);
     } else if (strcmp(item, "hang") == 0) {
         sim_options.hang_s = (unsigned)parse_number(whole, value, 1, 86400);
     } else if (strcmp(item, "log") == 0) {
@@ -218,8 +221,8 @@ static void parse_item(char *item)
         parse_fail(whole, value);
     } else {
         bad(whole,
-            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, numa, hang, "
-            "log, after_all or fail");
+            "mem, granularity, va, seed, devices, version, vmm, eager, check, check_exit, numa, pin, "
+            "hang, log, after_all or fail");
     }
 }
 

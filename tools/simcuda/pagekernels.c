@@ -179,12 +179,28 @@ static void declare_shift(const struct ps_shift *s)
     }
 }
 
-/* Pages that are no part of what is mapped from the pool's base on: those that a table, or a list, names. */
-static void declare_page(const struct ps_batch *b, uint32_t page)
+/* The pool is mapped in pieces, one behind the other: declares them. Where that ends. */
+static CUdeviceptr declare_pool(const struct ps_batch *b)
+{
+    const struct sim_mapping *piece;
+    CUdeviceptr at = b->pool;
+
+    while (sim_va_find(at, &piece, NULL)) {
+        const CUdeviceptr end = piece->base + piece->bytes;
+
+        sim_fault_declare(at, end - at);
+        at = end;
+    }
+    return at;
+}
+
+/* Pages that are no part of that: those that a table, or a list, names. There is room for few. */
+static void declare_page(const struct ps_batch *b, CUdeviceptr pool_end, uint32_t page)
 {
     const CUdeviceptr at = page_address(b, page);
+    const bool is_there = at >= b->pool && at < pool_end;
 
-    if ((page & PS_PAGE_HOST) == 0 && sim_va_find(at, NULL, NULL)) {
+    if ((page & PS_PAGE_HOST) == 0 && !is_there && sim_va_find(at, NULL, NULL)) {
         sim_fault_declare(at, b->page_bytes);
     }
 }
@@ -192,6 +208,8 @@ static void declare_page(const struct ps_batch *b, uint32_t page)
 static void declare_pages(const struct sim_op *op, enum pk_kind kind)
 {
     const struct ps_batch *b = batch_of(op);
+    const bool moves = kind == PK_STASH || kind == PK_RESTORE;
+    const CUdeviceptr pool_end = moves ? declare_pool(b) : b->pool;
     struct ps_free_list list;
 
     for (uint32_t i = 0; i < b->n_items && i < PS_BATCH_MAX && kind == PK_RESTORE; i++) {
@@ -199,7 +217,7 @@ static void declare_pages(const struct sim_op *op, enum pk_kind kind)
             struct ps_page_entry entry;
 
             if (read_device(&entry, b->items[i].table + p * sizeof(entry), sizeof(entry))) {
-                declare_page(b, entry.page);
+                declare_page(b, pool_end, entry.page);
             }
         }
     }
@@ -209,7 +227,7 @@ static void declare_pages(const struct sim_op *op, enum pk_kind kind)
 
             if (read_device(&page, slots_address(&list) + (at & (list.n_slots - 1)) * sizeof(page),
                             sizeof(page))) {
-                declare_page(b, page);
+                declare_page(b, pool_end, page);
             }
         }
     }
@@ -260,14 +278,6 @@ void sim_pk_declare(const struct sim_op *op)
 
     if (b->host_list != 0 && sim_va_find(b->host_pieces, &piece, NULL)) {
         sim_fault_declare(b->host_pieces, piece->base + piece->bytes - b->host_pieces);
-    }
-    /* The pool is mapped in pieces, one behind the other. */
-    for (CUdeviceptr at = b->pool;
-         (kind == PK_STASH || kind == PK_RESTORE) && sim_va_find(at, &piece, NULL);) {
-        const CUdeviceptr end = piece->base + piece->bytes;
-
-        sim_fault_declare(at, end - at);
-        at = end;
     }
 }
 

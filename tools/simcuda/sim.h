@@ -44,6 +44,7 @@ struct sim_options {
     bool check;      /* happens-before checker */
     bool check_exit; /* _exit(87) at the end of the process when the checker reported something */
     int numa;        /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID */
+    unsigned pin_ms; /* that cuMemHostRegister takes, at least; without the lock */
     unsigned hang_s; /* seconds without any progress after which a wait is called a deadlock */
     const char *log; /* file, or NULL: stderr */
     const char **

@@ -192,7 +192,7 @@ void report_case(struct report *r, struct bench *b, const struct shape_case *c,
 void report_beside(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
                    const struct shapes *shapes, struct beside last[2]);
 
-/* Pages in a row, by a kernel in each of the shapes, and by the copy engine. last: of the last shape out, in; the latter. */
+/* Pages in a row, by a kernel in each shape and by the copy engine. last: of the last shape out, in; the engine's. */
 void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
                  const struct shapes *out, const struct shapes *in, struct beside last[4]);
 
