@@ -78,7 +78,7 @@ static uint32_t n_slots_of(uint32_t pages)
 static uint64_t list_bytes(const struct ps_sinks *c)
 {
     return round_up(sizeof(struct ps_free_list), 64) +
-           round_up(2 * n_slots_of(c->stage_pages) * sizeof(uint32_t), 64);
+           round_up((uint64_t)n_slots_of(c->stage_pages) * 2 * sizeof(uint32_t), 64);
 }
 
 static uint64_t stage_bytes(const struct ps_engine *e, const struct ps_sinks *c)

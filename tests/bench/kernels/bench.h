@@ -194,6 +194,6 @@ void report_beside(struct report *r, struct bench *b, struct product *p, const s
 
 /* Pages in a row, by a kernel in each shape and by the copy engine. last: of the last shape out, in; the engine's. */
 void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
-                 const struct shapes *out, const struct shapes *in, struct beside last[4]);
+                 const struct shapes shapes[2], struct beside last[4]);
 
 #endif

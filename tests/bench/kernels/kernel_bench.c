@@ -184,8 +184,9 @@ static const struct ps_shape in_shapes[] = {
     V(8, 4, 8, 0), V(16, 4, 4, 0), V(66, 4, 1, 0), V(132, 2, 1, 0),
 };
 
-static const struct shapes out_all = {out_shapes, N(out_shapes)};
-static const struct shapes in_all = {in_shapes, N(in_shapes)};
+static const struct shapes link_all_ways[] = {{out_shapes, N(out_shapes)},
+                                              {in_shapes, N(in_shapes)}};
+static const struct shapes as_it_is_both[] = {{NULL, 0}, {NULL, 0}};
 static const struct shapes fast_all = {fast_shapes, N(fast_shapes)};
 static const struct shapes small_all = {small_shapes, N(small_shapes)};
 static const struct shapes quiet_all = {quiet_shapes, N(quiet_shapes)};
@@ -223,8 +224,7 @@ static void beside(struct bench *b, const char *cublas, enum mode mode, struct m
     ps_json_open(&report.json, "beside", '[');
     report_beside(&report, b, p, &large, shapes ? &quiet_all : &as_it_is, m->device);
     report_beside(&report, b, p, &host, shapes ? &link_all : &as_it_is, m->spot);
-    report_link(&report, b, p, &row, shapes ? &out_all : &as_it_is, shapes ? &in_all : &as_it_is,
-                m->link);
+    report_link(&report, b, p, &row, shapes ? link_all_ways : as_it_is_both, m->link);
     ps_json_close(&report.json, ']');
     ps_json_close(&report.json, '}');
     product_destroy(p);

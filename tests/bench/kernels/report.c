@@ -209,37 +209,43 @@ void report_beside(struct report *r, struct bench *b, struct product *p, const s
     tensors_destroy(&t);
 }
 
-static void link_shapes(struct report *r, struct bench *b, struct product *p, struct tensors *t,
-                        const struct shapes *shapes, enum traffic kind, struct beside *last)
+struct link {
+    struct bench *b;
+    struct product *p;
+    struct tensors t;
+};
+
+static void link_shapes(struct report *r, struct link *l, const struct shapes *shapes,
+                        enum traffic kind, struct beside *last)
 {
     const bool out = kind == T_SHIFT_OUT;
 
     for (size_t i = 0; i < (shapes->n > 0 ? shapes->n : 1); i++) {
         const struct ps_shape *shape = shapes->n > 0 ? &shapes->shape[i] : NULL;
 
-        time_beside(b, p, t, shape, kind, last);
+        time_beside(l->b, l->p, &l->t, shape, kind, last);
         r->wrong += last->wrong;
         put_beside(r, shape, out ? "shift to the host" : "shift from the host", last);
     }
 }
 
 void report_link(struct report *r, struct bench *b, struct product *p, const struct shape_case *c,
-                 const struct shapes *out, const struct shapes *in, struct beside last[4])
+                 const struct shapes shapes[2], struct beside last[4])
 {
-    struct tensors t;
+    struct link l = {.b = b, .p = p};
 
-    tensors_create(&t, b, c, 1);
+    tensors_create(&l.t, b, c, 1);
     ps_json_open(&r->json, NULL, '{');
-    put_case(r, c, &t);
+    put_case(r, c, &l.t);
     ps_json_open(&r->json, "kernels", '[');
     fprintf(stderr, "\nbeside the product, pages in a row over the link\n");
-    link_shapes(r, b, p, &t, out, T_SHIFT_OUT, &last[0]);
-    link_shapes(r, b, p, &t, in, T_SHIFT_IN, &last[1]);
-    time_beside(b, p, &t, NULL, T_TO_HOST_CE, &last[2]);
+    link_shapes(r, &l, &shapes[0], T_SHIFT_OUT, &last[0]);
+    link_shapes(r, &l, &shapes[1], T_SHIFT_IN, &last[1]);
+    time_beside(b, p, &l.t, NULL, T_TO_HOST_CE, &last[2]);
     put_beside(r, NULL, "copy engine, out", &last[2]);
-    time_beside(b, p, &t, NULL, T_FROM_HOST_CE, &last[3]);
+    time_beside(b, p, &l.t, NULL, T_FROM_HOST_CE, &last[3]);
     put_beside(r, NULL, "copy engine, in", &last[3]);
     ps_json_close(&r->json, ']');
     ps_json_close(&r->json, '}');
-    tensors_destroy(&t);
+    tensors_destroy(&l.t);
 }
