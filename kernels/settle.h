@@ -348,7 +348,8 @@ PS_DEVICE void end_list(const struct ps_batch *b, const struct shared *s, uint32
 {
     struct ps_free_list *const list = list_of(b);
     const uint32_t n = b->n_pages - stored;
-    const struct ps_vec *const spare = (const struct ps_vec *)(list->slots + list->n_slots);
+    const struct ps_vec *const spare =
+        (const struct ps_vec *)(const void *)(list->slots + list->n_slots);
     PS_FENCE(); /* behind what other blocks did before they were done */
     PS_NO_UNROLL
     for (uint32_t base = 0; base < n; base += GATHERED * 4 * PS_LANES) {
