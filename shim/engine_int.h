@@ -32,9 +32,9 @@
 #include "shim/sinks.h"
 #include "shim/window.h"
 
-#define PS_FOREIGN_MAX 4  /* streams beside its own that a group may be named on and still move */
-#define PS_PEERS_MAX   32 /* devices that may read our memory */
-#define PS_COPIES_MAX  16384 /* stashed tensors at one time: ledger words */
+#define PS_FOREIGN_MAX 4    /* streams beside its own that a group may be named on and still move */
+#define PS_PEERS_MAX   32   /* devices that may read our memory */
+#define PS_COPIES_MAX  8192 /* stashed tensors at one time: ledger words */
 #define PS_REGION_NAMES_MAX                                                                        \
     256 /* different matching names; more share the last number, which merges their sites */
 
