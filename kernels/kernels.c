@@ -12,7 +12,7 @@
 #include "policy/base/assert.h"
 
 #define N_LANES         32   /* of stash, restore and drop */
-#define RING_LEAST      8192 /* the end of a stash uses the ring as well (settle.h) */
+#define RING_LEAST      8192 /* a stash's end used it until lately; all was measured so */
 #define N_THREADS_ALONE 1024 /* of the kernels that run as one block */
 #define N_THREADS_CLEAN 512  /* one block a multiprocessor: most launches find nothing to do */
 
